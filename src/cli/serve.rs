@@ -266,6 +266,7 @@ fn log_startup(app: &App, listener: &TcpListener) {
         jira_webhook = on(credentials.jira_webhook_secret.is_some(), "off (set JIRA_WEBHOOK_SECRET)"),
         vm_sessions = on(app.vendors.sessions.has_host(HostKind::Vm), "off (set VM_SESSIONS_TOKEN and VM_SESSIONS_APP)"),
         local_containers = on(app.vendors.sessions.has_host(HostKind::Local), "off (set DOCKER_HOST)"),
+        kubernetes = on(app.vendors.sessions.has_host(HostKind::Kubernetes), "off (set KUBERNETES_NAMESPACE)"),
         chat = on(credentials.chat.is_some(), "off (set NOTIFY_WEBHOOK_URL)"),
         version = env!("CARGO_PKG_VERSION"),
         "Agent Implement is running."

@@ -453,6 +453,7 @@ fn cleanup_queue_key_of(repo: &Repo, run: &RunHandle) -> String {
         RunHandle::Ci { id, .. } => format!("cleanup:{repo}#{id}"),
         RunHandle::Machine { id, .. } => cleanup_queue_key(HostKind::Vm, id),
         RunHandle::Container { id } => cleanup_queue_key(HostKind::Local, id),
+        RunHandle::KubernetesJob { id } => cleanup_queue_key(HostKind::Kubernetes, id),
     }
 }
 

@@ -256,6 +256,11 @@ pub enum RunHandle {
         /// Container id.
         id: String,
     },
+    /// Run in a Kubernetes Job.
+    KubernetesJob {
+        /// Name of the Job.
+        id: String,
+    },
 }
 
 impl RunHandle {
@@ -264,7 +269,7 @@ impl RunHandle {
         match self {
             RunHandle::Ci { url, .. } => Some(url.as_str()),
             RunHandle::Machine { log_url, .. } => log_url.as_deref(),
-            RunHandle::Container { .. } => None,
+            RunHandle::Container { .. } | RunHandle::KubernetesJob { .. } => None,
         }
         .filter(|url| !url.is_empty())
     }

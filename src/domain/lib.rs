@@ -71,6 +71,7 @@ pub mod feedback;
 pub mod github_app;
 pub mod json_number;
 pub mod kubeconfig;
+pub mod kubernetes_labels;
 pub mod limits;
 pub mod lock_files;
 pub mod path_globs;

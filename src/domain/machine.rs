@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,11 +16,7 @@ use super::machine_size::round_up_memory;
 use super::mapping::{Mapping, SessionMode};
 use super::time::Timestamp;
 
-/// Value of the purpose label.
-const PURPOSE: &str = "session";
-
 /// Names of the labels. Both kinds of hosts accept letters and underscores.
-const LABEL_PURPOSE: &str = "agent_implement_purpose";
 const LABEL_INSTANCE: &str = "agent_implement_instance";
 const LABEL_DISPATCH: &str = "agent_implement_dispatch";
 const LABEL_ISSUE: &str = "agent_implement_issue";
@@ -40,14 +37,20 @@ pub enum HostKind {
     Vm,
     /// Local container engine.
     Local,
+    /// Kubernetes cluster.
+    Kubernetes,
 }
 
 impl HostKind {
+    /// All hosts.
+    pub const ALL: [HostKind; 3] = [HostKind::Vm, HostKind::Local, HostKind::Kubernetes];
+
     /// Returns the name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             HostKind::Vm => "vm",
             HostKind::Local => "local",
+            HostKind::Kubernetes => "kubernetes",
         }
     }
 }
@@ -59,6 +62,7 @@ impl RunnerKind {
             RunnerKind::Ci => None,
             RunnerKind::Vm => Some(HostKind::Vm),
             RunnerKind::Local => Some(HostKind::Local),
+            RunnerKind::Kubernetes => Some(HostKind::Kubernetes),
         }
     }
 }
@@ -86,6 +90,7 @@ impl RunHandle {
             RunHandle::Ci { .. } => return None,
             RunHandle::Machine { id, .. } => (HostKind::Vm, id),
             RunHandle::Container { id } => (HostKind::Local, id),
+            RunHandle::KubernetesJob { id } => (HostKind::Kubernetes, id),
         };
         let id = id.clone();
         Some(MachineRef { host, id })
@@ -105,6 +110,8 @@ pub struct Machine {
     pub state: MachineState,
     /// Exit of its program. Known for a stopped machine that was inspected.
     pub exit: Option<MachineExit>,
+    /// Why its program does not start, or ended without an exit.
+    pub problem: Option<MachineProblem>,
     /// Region.
     pub region: Option<String>,
     /// Address of the log page, if the host has one.
@@ -133,8 +140,18 @@ impl Machine {
                 log_url: self.log_url.clone(),
             },
             HostKind::Local => RunHandle::Container { id },
+            HostKind::Kubernetes => RunHandle::KubernetesJob { id },
         }
     }
+}
+
+/// Problem of a machine, as its host states it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineProblem {
+    /// Message of the host, after `the session ended with`.
+    pub message: String,
+    /// Age of a machine that has not started, from which the problem counts as permanent.
+    pub permanent_after: Duration,
 }
 
 /// State of a machine, as the host names it.
@@ -223,12 +240,15 @@ pub struct MachineLabels {
 }
 
 impl MachineLabels {
+    /// Label that every machine has: name and value.
+    pub const PURPOSE: (&'static str, &'static str) = ("agent_implement_purpose", "session");
+
     /// Returns the labels by name. They contain no secrets, because everyone who can list the
     /// machine can read them.
     pub fn to_map(&self) -> EnvVarMap {
         let text = |value: Option<&dyn fmt::Display>| value.map(ToString::to_string);
         [
-            (LABEL_PURPOSE, Some(PURPOSE.to_owned())),
+            (Self::PURPOSE.0, Some(Self::PURPOSE.1.to_owned())),
             (LABEL_INSTANCE, Some(self.instance.clone())),
             (LABEL_DISPATCH, Some(self.job.to_string())),
             (LABEL_ISSUE, text(self.issue.as_ref().map(|key| key as _))),
@@ -247,7 +267,8 @@ impl MachineLabels {
     /// Parses labels. `None` unless they belong to a session of this instance.
     pub fn read(pairs: &EnvVarMap, instance: &str) -> Option<Self> {
         let label = |name: &str| pairs.get(name).filter(|text| !text.is_empty());
-        let is_own = label(LABEL_INSTANCE)? == instance && label(LABEL_PURPOSE)? == PURPOSE;
+        let (purpose, session) = Self::PURPOSE;
+        let is_own = label(LABEL_INSTANCE)? == instance && label(purpose)? == session;
         is_own.then_some(())?;
         Some(Self {
             instance: instance.to_owned(),
@@ -283,6 +304,9 @@ pub struct SessionSpec {
     pub memory_mb: u32,
     /// Additional environment variables.
     pub extra_env: EnvVarMap,
+    /// Labels of the Kubernetes nodes on which the session may run.
+    #[serde(default, skip_serializing_if = "EnvVarMap::is_empty")]
+    pub node_selector: EnvVarMap,
 }
 
 impl SessionSpec {
@@ -293,6 +317,7 @@ impl SessionSpec {
             cpus: mapping.machine_cpus,
             memory_mb: round_up_memory(mapping.machine_memory_mb),
             extra_env: mapping.extra_env.clone(),
+            node_selector: mapping.node_selector.clone(),
         }
     }
 }
@@ -315,6 +340,10 @@ pub struct MachineSpec {
     pub socket_folder: Option<String>,
     /// Whether the machine gets no network. It then reaches others only through sockets in `socket_folder`.
     pub is_isolated: bool,
+    /// Labels of the Kubernetes nodes on which the machine may run.
+    pub node_selector: EnvVarMap,
+    /// Time after which the host ends the machine by itself, if the service has not ended it.
+    pub max_lifetime: Duration,
     /// Labels.
     pub labels: MachineLabels,
 }
@@ -388,7 +417,7 @@ mod tests {
         assert_eq!(MachineLabels::read(&pairs, "i1"), Some(sample_labels()));
         assert_eq!(MachineLabels::read(&pairs, "i2"), None);
         assert_eq!(MachineLabels::read(&EnvVarMap::new(), "i1"), None);
-        for name in [LABEL_PURPOSE, LABEL_INSTANCE, LABEL_DISPATCH] {
+        for name in [MachineLabels::PURPOSE.0, LABEL_INSTANCE, LABEL_DISPATCH] {
             let mut incomplete = pairs.clone();
             incomplete.remove(name);
             assert_eq!(MachineLabels::read(&incomplete, "i1"), None, "{name}");

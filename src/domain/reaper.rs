@@ -133,6 +133,7 @@ mod tests {
             name: "agent-01j".into(),
             state: MachineState::new(state),
             exit: None,
+            problem: None,
             region: None,
             log_url: None,
             created_at: NOW - age,

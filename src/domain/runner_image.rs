@@ -93,7 +93,7 @@ pub fn parse_image_file(
 }
 
 /// Returns the image of a run: the image that the repository requests, else the configured image,
-/// else the default image of the owner for VMs. `None` in CI lets the workflow choose its default.
+/// else the default image of the owner for VMs and Kubernetes. `None` in CI lets the workflow choose its default.
 /// Containers always use the configured image.
 pub fn resolve_image(
     runner: RunnerKind,
@@ -104,7 +104,8 @@ pub fn resolve_image(
     let configured = || configured.map(str::to_owned);
     let built_in = || {
         let owner = repo.owner.to_ascii_lowercase();
-        (runner == RunnerKind::Vm).then(|| format!("ghcr.io/{owner}/agent-implement-runner:latest"))
+        matches!(runner, RunnerKind::Vm | RunnerKind::Kubernetes)
+            .then(|| format!("ghcr.io/{owner}/agent-implement-runner:latest"))
     };
     requested.or_else(configured).or_else(built_in)
 }

@@ -24,6 +24,8 @@ pub enum RunnerMode {
     Local,
     /// CI workflows whose results are used, plus a shadow run in a VM for comparison.
     Shadow,
+    /// Jobs of a Kubernetes cluster.
+    Kubernetes,
 }
 
 /// Error message for an unknown mode.
@@ -38,13 +40,17 @@ impl RunnerMode {
             "vm" | "fly" => Some(RunnerMode::Vm),
             "local" => Some(RunnerMode::Local),
             "shadow" => Some(RunnerMode::Shadow),
+            "kubernetes" | "k8s" => Some(RunnerMode::Kubernetes),
             _ => None,
         }
     }
 
     /// Whether this mode keeps the runs of every project out of CI.
     pub fn excludes_ci(self) -> bool {
-        matches!(self, RunnerMode::Vm | RunnerMode::Local)
+        matches!(
+            self,
+            RunnerMode::Vm | RunnerMode::Local | RunnerMode::Kubernetes
+        )
     }
 
     /// Returns the name in the API.
@@ -55,6 +61,7 @@ impl RunnerMode {
             RunnerMode::Vm => "vm",
             RunnerMode::Local => "local",
             RunnerMode::Shadow => "shadow",
+            RunnerMode::Kubernetes => "kubernetes",
         }
     }
 }
@@ -66,6 +73,8 @@ pub struct RunnerAvailability {
     pub vm: bool,
     /// Whether a container engine is configured.
     pub local: bool,
+    /// Whether a Kubernetes cluster is configured.
+    pub kubernetes: bool,
     /// Whether runs on other machines can report to the service at its address.
     pub callbacks: bool,
     /// Whether containers can report to the service, at its address or through its socket.
@@ -81,6 +90,8 @@ pub enum Placement {
     Vm,
     /// Local container.
     Local,
+    /// Kubernetes Job.
+    Kubernetes,
     /// CI workflow, plus a shadow run in a VM that changes nothing outside its branch.
     Shadow,
 }
@@ -92,6 +103,7 @@ impl Placement {
             Placement::Ci | Placement::Shadow => RunnerKind::Ci,
             Placement::Vm => RunnerKind::Vm,
             Placement::Local => RunnerKind::Local,
+            Placement::Kubernetes => RunnerKind::Kubernetes,
         }
     }
 }
@@ -113,6 +125,9 @@ pub fn choose_placement(
         (RunnerMode::Ci, _) | (RunnerMode::Default, ExecutionMode::CiWorkflow) => Placement::Ci,
         (RunnerMode::Vm, _) | (RunnerMode::Default, ExecutionMode::VmMachines) => Placement::Vm,
         (RunnerMode::Local, _) => Placement::Local,
+        (RunnerMode::Kubernetes, _) | (RunnerMode::Default, ExecutionMode::Kubernetes) => {
+            Placement::Kubernetes
+        }
         (RunnerMode::Shadow, _) if is_cloud => Placement::Ci,
         (RunnerMode::Shadow, _) => Placement::Shadow,
     };
@@ -124,19 +139,25 @@ pub fn choose_placement(
         Placement::Local if !available.local => {
             Some("Local containers are not configured: no container engine is set up.")
         }
+        Placement::Kubernetes if !available.kubernetes => {
+            Some("Kubernetes is not configured: set KUBERNETES_NAMESPACE.")
+        }
         Placement::Vm if is_cloud => Some(
             "Amazon Bedrock works only on GitHub Actions, not on Fly Machines: its role trusts only CI runs.",
         ),
         Placement::Local if is_cloud => Some(
             "Amazon Bedrock works only on GitHub Actions, not in local containers: its role trusts only CI runs.",
         ),
+        Placement::Kubernetes if is_cloud => Some(
+            "Amazon Bedrock works only on GitHub Actions, not on Kubernetes: its role trusts only CI runs.",
+        ),
         Placement::Local if !available.container_reports => Some(
             "The container engine runs on another machine, so containers cannot reach this service through a socket: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
         ),
-        Placement::Vm | Placement::Shadow if !available.callbacks => Some(
+        Placement::Vm | Placement::Shadow | Placement::Kubernetes if !available.callbacks => Some(
             "Sessions require run callbacks: set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
         ),
-        Placement::Vm | Placement::Local | Placement::Shadow => None,
+        Placement::Vm | Placement::Local | Placement::Shadow | Placement::Kubernetes => None,
     };
     if let Some(reason) = obstacle {
         return Err(reason.to_owned());
@@ -158,6 +179,7 @@ mod tests {
     const ALL: RunnerAvailability = RunnerAvailability {
         vm: true,
         local: true,
+        kubernetes: true,
         callbacks: true,
         container_reports: true,
     };
@@ -177,6 +199,7 @@ mod tests {
             mapping("direct", "vm-machines"),
         );
         let cloud = mapping("cloud", "ci-workflow");
+        let kubernetes = mapping("direct", "k8s");
         let rows = [
             (M::Default, &ci, Some(P::Ci)),
             (M::Default, &vm, Some(P::Vm)),
@@ -190,6 +213,10 @@ mod tests {
             (M::Shadow, &ci, Some(P::Shadow)),
             (M::Shadow, &vm, Some(P::Shadow)),
             (M::Shadow, &cloud, Some(P::Ci)),
+            (M::Default, &kubernetes, Some(P::Kubernetes)),
+            (M::Kubernetes, &vm, Some(P::Kubernetes)),
+            (M::Kubernetes, &cloud, None),
+            (M::Ci, &kubernetes, Some(P::Ci)),
         ];
         for (mode, mapping, expected) in rows {
             assert_eq!(
@@ -230,6 +257,16 @@ mod tests {
                 without(|a| a.callbacks = false),
                 "RUNNER_CALLBACK_BASE_URL",
             ),
+            (
+                RunnerMode::Kubernetes,
+                without(|a| a.kubernetes = false),
+                "KUBERNETES_NAMESPACE",
+            ),
+            (
+                RunnerMode::Kubernetes,
+                without(|a| a.callbacks = false),
+                "RUNNER_CALLBACK_BASE_URL",
+            ),
         ];
         for (mode, available, word) in rows {
             let reason = choose_placement(mode, &ci, available).unwrap_err();
@@ -252,7 +289,7 @@ mod tests {
             let reason = choose_placement(mode, &huge, ALL).unwrap_err();
             assert!(reason.contains("16 CPUs and 4096 MB"), "{mode:?}: {reason}");
         }
-        for mode in [RunnerMode::Ci, RunnerMode::Local] {
+        for mode in [RunnerMode::Ci, RunnerMode::Local, RunnerMode::Kubernetes] {
             assert!(choose_placement(mode, &huge, ALL).is_ok(), "{mode:?}");
         }
         let odd = mapping::example_mapping(&json!({"machineCpus": 3}));
@@ -264,7 +301,13 @@ mod tests {
 
     #[test]
     fn parses_vendor_names_of_modes() {
-        for (text, mode) in [("gha", "ci"), ("fly", "vm"), ("shadow", "shadow")] {
+        let rows = [
+            ("gha", "ci"),
+            ("fly", "vm"),
+            ("shadow", "shadow"),
+            ("k8s", "kubernetes"),
+        ];
+        for (text, mode) in rows {
             assert_eq!(RunnerMode::parse(text).map(RunnerMode::as_str), Some(mode));
         }
         for text in ["", "CI", "docker", "default "] {

@@ -19,6 +19,8 @@ pub enum Vendor {
     FlyMachines,
     /// Local container engine.
     ContainerEngine,
+    /// Kubernetes cluster.
+    Kubernetes,
     /// Chat webhook.
     Chat,
 }
@@ -32,6 +34,7 @@ impl Vendor {
             Vendor::GitHub => "GitHub",
             Vendor::FlyMachines => "Fly Machines",
             Vendor::ContainerEngine => "Container engine",
+            Vendor::Kubernetes => "Kubernetes",
             Vendor::Chat => "Chat",
         }
     }
@@ -44,6 +47,7 @@ impl Vendor {
             Vendor::GitHub => "github",
             Vendor::FlyMachines => "fly-machines",
             Vendor::ContainerEngine => "container-engine",
+            Vendor::Kubernetes => "kubernetes",
             Vendor::Chat => "chat",
         }
     }
@@ -70,6 +74,7 @@ impl From<HostKind> for Vendor {
         match host {
             HostKind::Vm => Vendor::FlyMachines,
             HostKind::Local => Vendor::ContainerEngine,
+            HostKind::Kubernetes => Vendor::Kubernetes,
         }
     }
 }

@@ -102,7 +102,9 @@ pub(super) fn resolve_image(
 ) -> Option<String> {
     let configured = match runner {
         RunnerKind::Local => Some(core.config.containers.image.as_str()),
-        RunnerKind::Ci | RunnerKind::Vm => core.config.session_image.as_deref(),
+        RunnerKind::Ci | RunnerKind::Vm | RunnerKind::Kubernetes => {
+            core.config.session_image.as_deref()
+        }
     };
     runner_image::resolve_image(runner, repo, requested.into_image(), configured)
 }
@@ -279,7 +281,7 @@ fn timeout_minutes(mapping: &Mapping, runner: RunnerKind) -> u32 {
     let configured = mapping.max_job_minutes;
     match runner {
         RunnerKind::Ci => configured.unwrap_or(DEFAULT_JOB_MINUTES),
-        RunnerKind::Vm | RunnerKind::Local => configured
+        RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes => configured
             .unwrap_or(DEFAULT_SESSION_MINUTES)
             .min(MAX_SESSION_MINUTES),
     }
@@ -389,7 +391,7 @@ pub(super) fn new_job(
         )),
         has_callbacks: match assignment.runner {
             RunnerKind::Local => config.containers_can_report(),
-            RunnerKind::Ci | RunnerKind::Vm => config.has_callbacks(),
+            RunnerKind::Ci | RunnerKind::Vm | RunnerKind::Kubernetes => config.has_callbacks(),
         },
         timeout_minutes: timeout_minutes(mapping, assignment.runner),
         state: JobState::Reserved,
@@ -454,7 +456,9 @@ pub(super) fn run_spec(
         // Only this service ends a session, so the session must know its timeout.
         job_timeout_minutes: match job.runner {
             RunnerKind::Ci => mapping.max_job_minutes,
-            RunnerKind::Vm | RunnerKind::Local => Some(job.timeout_minutes),
+            RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes => {
+                Some(job.timeout_minutes)
+            }
         },
         shadow: job.shadow,
         session: job
@@ -463,7 +467,7 @@ pub(super) fn run_spec(
             .map(|_| SessionSpec::from_mapping(mapping)),
         runs_on: match job.runner {
             RunnerKind::Ci => mapping.runs_on.clone(),
-            RunnerKind::Vm | RunnerKind::Local => Vec::new(),
+            RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes => Vec::new(),
         },
         options: choice.to_options(),
     }

@@ -2,6 +2,7 @@
 //! whether the runs of every project can start. Changes nothing and sends no message.
 
 mod address;
+mod cluster;
 mod github_app;
 mod local_image;
 mod merging;
@@ -76,6 +77,7 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
     let is_needed = projects.iter().any(is_local);
     found.extend(local_image::examine(app, is_needed).await);
     found.extend(run_socket::examine(&app.core.config, is_needed));
+    found.extend(cluster::examine(app).await);
     found.extend(projects);
     Ok(found)
 }
@@ -176,6 +178,11 @@ pub(crate) fn connection_texts(
             "Containers can be neither created nor destroyed.",
             "Start the container engine, and give the service's user access to its socket (DOCKER_HOST).",
         ),
+        Connection::Kubernetes => (
+            "kubernetes",
+            "Kubernetes Jobs can be neither created nor deleted.",
+            "Check the account of KUBECONFIG, or the service account of the pod, and its rights in KUBERNETES_NAMESPACE (packaging/kubernetes/runs.yaml).",
+        ),
         Connection::Notifications => (
             "notifications",
             "No chat messages are sent for now.",
@@ -191,6 +198,7 @@ fn address_variable(connection: Connection) -> Option<&'static str> {
         Connection::Jira => Some("JIRA_SITE_URL (or JIRA_API_URL)"),
         Connection::RepoHost => Some("GITHUB_API_URL"),
         Connection::VmSessions => Some("VM_API_URL"),
+        Connection::Kubernetes => Some("the server in KUBECONFIG"),
         Connection::RunnerCallback
         | Connection::GapFillTrigger
         | Connection::Webhook

@@ -82,7 +82,9 @@ impl Incident {
     pub fn stops_dispatch(&self) -> bool {
         match self.vendor {
             Vendor::Linear | Vendor::Jira | Vendor::GitHub => self.scope != RateLimitScope::GraphQl,
-            Vendor::FlyMachines | Vendor::ContainerEngine | Vendor::Chat => false,
+            Vendor::FlyMachines | Vendor::ContainerEngine | Vendor::Kubernetes | Vendor::Chat => {
+                false
+            }
         }
     }
 
@@ -105,6 +107,7 @@ impl Incident {
             },
             Vendor::FlyMachines => "No machines start or stop.",
             Vendor::ContainerEngine => "No containers start or stop.",
+            Vendor::Kubernetes => "No Kubernetes Jobs start or stop.",
             Vendor::Chat => "Chat messages arrive later.",
         }
     }
@@ -138,6 +141,7 @@ impl Incident {
             },
             Vendor::FlyMachines => "No machines start",
             Vendor::ContainerEngine => "No containers start",
+            Vendor::Kubernetes => "No Kubernetes Jobs start",
             Vendor::Chat => "Chat messages arrive later",
         };
         format!("{headline} {time}. {consequence}{}.", waiting.clause())

@@ -28,10 +28,10 @@ const WITHOUT_CALLBACKS: &str = "Runs cannot connect to this service over the ne
     as an artifact, which is fetched after their end, and local containers report through a socket. There are no \
     live steps and logs of CI runs. CI runs push with their workflow's own token: no checks start on their pull \
     requests, and each repository must have \"Allow GitHub Actions to create and approve pull requests\" switched \
-    on. VM sessions do not start.";
+    on. VM sessions and Kubernetes Jobs do not start.";
 
 /// All connections, in the order in which an operator sets them up.
-const ALL: [Connection; 9] = [
+const ALL: [Connection; 10] = [
     Connection::Linear,
     Connection::Jira,
     Connection::RepoHost,
@@ -40,6 +40,7 @@ const ALL: [Connection; 9] = [
     Connection::Webhook,
     Connection::VmSessions,
     Connection::LocalContainers,
+    Connection::Kubernetes,
     Connection::Notifications,
 ];
 
@@ -206,6 +207,11 @@ fn plan(app: &App, connection: Connection) -> ProbePlan {
             &app.vendors,
             HostKind::Local,
             "Local containers are not configured. Set DOCKER_HOST.",
+        ),
+        Connection::Kubernetes => machines(
+            &app.vendors,
+            HostKind::Kubernetes,
+            "Kubernetes is not configured. Set KUBERNETES_NAMESPACE.",
         ),
         Connection::Notifications => notifications(app.vendors.chat.as_ref()),
     }

@@ -92,7 +92,9 @@ fn next_agent(
     for agent in mapping.fallback_agents.iter().copied() {
         let is_usable = match job.runner {
             RunnerKind::Ci => report.agents_with_credentials.contains(&agent),
-            RunnerKind::Vm | RunnerKind::Local => has_credential(tx, app, &mapping, agent)?,
+            RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes => {
+                has_credential(tx, app, &mapping, agent)?
+            }
         };
         if !used.contains(&Some(agent))
             && is_usable
@@ -187,7 +189,9 @@ pub(crate) fn available_choice(
     for agent in others.filter(|agent| choice.agent != Some(*agent)) {
         let is_usable = match runner {
             RunnerKind::Ci => limit.with_credentials.contains(&agent),
-            RunnerKind::Vm | RunnerKind::Local => has_credential(tx, app, mapping, agent)?,
+            RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes => {
+                has_credential(tx, app, mapping, agent)?
+            }
         };
         match current(Some(agent))? {
             _ if !is_usable => {}

@@ -27,6 +27,8 @@ pub enum FakeService {
     Fly,
     /// Docker Engine API.
     Docker,
+    /// Kubernetes API.
+    Kubernetes,
 }
 
 impl FakeService {
@@ -40,6 +42,7 @@ impl FakeService {
             Self::Jira => "jira",
             Self::Fly => "fly",
             Self::Docker => "docker",
+            Self::Kubernetes => "kubernetes",
         }
     }
 }

@@ -23,6 +23,7 @@ use super::faults::{FakeService, InjectedFault};
 use super::http::{HttpRequest, HttpResponse};
 use super::instance::FakeVendorsInner;
 use super::machines::fly::FakeFlyMachines;
+use super::machines::kubernetes::FakeKubernetes;
 
 /// Binds the socket of the Docker engine. Returns `None` if the folder's path is too long for a Unix
 /// socket; the engine is still reachable over TCP.
@@ -100,6 +101,7 @@ enum Route {
     Fly,
     FlyLogs,
     Docker,
+    Kubernetes,
     Unknown,
 }
 
@@ -136,6 +138,8 @@ impl Route {
         } else if let Some(rest) = strip("/fly") {
             let is_log = rest.starts_with("/api/");
             (if is_log { Self::FlyLogs } else { Self::Fly }, rest)
+        } else if let Some(rest) = strip("/kubernetes") {
+            (Self::Kubernetes, rest)
         } else if is_docker_path(path) {
             (Self::Docker, path.to_owned())
         } else {
@@ -153,6 +157,7 @@ impl Route {
             Self::Chat => Some(FakeService::Chat),
             Self::Fly => Some(FakeService::Fly),
             Self::Docker => Some(FakeService::Docker),
+            Self::Kubernetes => Some(FakeService::Kubernetes),
             Self::LinearPage
             | Self::LinearUploads
             | Self::JiraPage
@@ -219,6 +224,7 @@ async fn handle_with_faults(
             FakeService::GitHub | FakeService::Git => vendors.github.rate_limited_response(left),
             FakeService::Chat => FakeChat::rate_limited_response(left),
             FakeService::Fly => FakeFlyMachines::rate_limited_response(left),
+            FakeService::Kubernetes => FakeKubernetes::rate_limited_response(left),
             // The Docker engine has no rate limit.
             FakeService::Docker => proxy_error(503),
         }),
@@ -282,6 +288,7 @@ async fn dispatch(
             Route::Chat => vendors.chat.handle(&request),
             Route::Fly | Route::FlyLogs => vendors.fly.handle(&request),
             Route::Docker => vendors.docker.handle(&request),
+            Route::Kubernetes => vendors.kubernetes.handle(&request),
             Route::Unknown => HttpResponse::text(404, "no such vendor"),
         };
         let flushed = match route {
@@ -290,6 +297,7 @@ async fn dispatch(
             Route::Chat => vendors.chat.flush(),
             Route::Fly | Route::FlyLogs => vendors.fly.host().flush(),
             Route::Docker => vendors.docker.host().flush(),
+            Route::Kubernetes => vendors.kubernetes.host().flush(),
             _ => vendors.github.flush(),
         };
         flushed.map(|()| reply)

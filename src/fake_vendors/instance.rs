@@ -17,6 +17,7 @@ use super::jira::FakeJira;
 use super::linear::FakeLinear;
 use super::machines::docker::FakeDockerEngine;
 use super::machines::fly::FakeFlyMachines;
+use super::machines::kubernetes::FakeKubernetes;
 use super::persistence::{lock, write_atomic};
 use super::request_log::RequestLog;
 
@@ -101,7 +102,8 @@ pub(crate) struct FakeVendorsInner {
     pub chat: FakeChat,
     pub fly: FakeFlyMachines,
     pub docker: FakeDockerEngine,
-    pub faults: [FaultInjector; 7],
+    pub kubernetes: FakeKubernetes,
+    pub faults: [FaultInjector; 8],
     pub requests: RequestLog,
     /// One permit per request at work. `stop` takes all of them, so that nothing is written after it.
     pub request_permits: Arc<Semaphore>,
@@ -153,6 +155,7 @@ impl FakeVendors {
             chat: FakeChat::open(&dir)?,
             fly: FakeFlyMachines::open(&dir)?,
             docker: FakeDockerEngine::open(&dir)?,
+            kubernetes: FakeKubernetes::open(&dir, &format!("{base}/kubernetes"))?,
             faults: std::array::from_fn(|at| {
                 FaultInjector::with_seed(options.fault_seed ^ at as u64)
             }),
@@ -261,6 +264,11 @@ impl FakeVendors {
         &self.inner.linear
     }
 
+    /// Returns the fake Kubernetes cluster.
+    pub fn kubernetes(&self) -> &FakeKubernetes {
+        &self.inner.kubernetes
+    }
+
     /// Returns the fake Jira.
     pub fn jira(&self) -> &FakeJira {
         &self.inner.jira
@@ -340,10 +348,12 @@ impl FakeVendors {
     pub async fn stop_and_kill_runs(self) {
         let github = self.inner.github.clone();
         let (machines, docker) = (self.inner.fly.clone(), self.inner.docker.clone());
+        let kubernetes = self.inner.kubernetes.clone();
         self.stop().await;
         github.kill_runs();
         machines.host().kill_all();
         docker.host().kill_all();
+        kubernetes.host().kill_all();
     }
 }
 

@@ -50,6 +50,7 @@ pub use self::linear::{
 pub use self::machines::docker::FakeDockerEngine;
 pub use self::machines::fly::FakeFlyMachines;
 pub use self::machines::image_build::BuiltImage;
+pub use self::machines::kubernetes::{FakeKubernetes, PodProblem};
 pub use self::machines::{MachineHost, MachineSnapshot};
 pub use self::request_log::{LoggedRequest, RequestLog};
 pub use self::uploads::FakeUpload;

@@ -114,6 +114,7 @@ fn public_url(vendor: FakeService, request: &HttpRequest) -> String {
         FakeService::Jira => format!("https://sandbox.atlassian.net{path}"),
         FakeService::Fly => format!("https://api.machines.dev{path}"),
         FakeService::Docker => format!("http://docker{path}"),
+        FakeService::Kubernetes => format!("https://kubernetes.default.svc{path}"),
         FakeService::Chat => match path.strip_prefix("/teams") {
             Some(rest) => format!("https://sandbox.logic.azure.com/workflows{rest}"),
             None => format!(
@@ -160,11 +161,10 @@ fn is_jwt(token: &str) -> bool {
 /// Redacts the environment of a machine or container, which contains secrets. Names are kept.
 fn redact_environment(mut body: Value) -> Value {
     const MASK: &str = "[redacted]";
-    if let Some(env) = body
-        .pointer_mut("/config/env")
-        .and_then(Value::as_object_mut)
-    {
-        env.values_mut().for_each(|value| *value = MASK.into());
+    for place in ["/config/env", "/stringData"] {
+        if let Some(env) = body.pointer_mut(place).and_then(Value::as_object_mut) {
+            env.values_mut().for_each(|value| *value = MASK.into());
+        }
     }
     if let Some(env) = body.get_mut("Env").and_then(Value::as_array_mut) {
         for pair in env {

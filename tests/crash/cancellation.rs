@@ -88,6 +88,7 @@ impl CancelCase {
             DemoRunner::Ci => Vec::new(),
             DemoRunner::Vm => vec![("--runner-mode", "vm".to_owned())],
             DemoRunner::Local => vec![("--runner-mode", "local".to_owned())],
+            DemoRunner::Kubernetes => vec![("--runner-mode", "kubernetes".to_owned())],
         }
     }
 
@@ -111,6 +112,7 @@ impl CancelCase {
             DemoRunner::Ci => FakeService::GitHub,
             DemoRunner::Vm => FakeService::Fly,
             DemoRunner::Local => FakeService::Docker,
+            DemoRunner::Kubernetes => FakeService::Kubernetes,
         }
     }
 
@@ -119,6 +121,8 @@ impl CancelCase {
         match self.runner {
             DemoRunner::Ci => "/cancel",
             DemoRunner::Vm | DemoRunner::Local => "/stop",
+            // The end of the name of every pod.
+            DemoRunner::Kubernetes => "-x7k2p",
         }
     }
 
@@ -134,6 +138,7 @@ impl CancelCase {
             DemoRunner::Ci => None,
             DemoRunner::Vm => Some(env.vendors.fly().host()),
             DemoRunner::Local => Some(env.vendors.docker().host()),
+            DemoRunner::Kubernetes => Some(env.vendors.kubernetes().host()),
         }
     }
 
@@ -408,7 +413,7 @@ fn cases_of(runner: DemoRunner, system: System) -> Vec<CancelCase> {
     };
     let machine_points = match runner {
         DemoRunner::Ci => &[][..],
-        DemoRunner::Vm | DemoRunner::Local => &MACHINE_POINTS,
+        DemoRunner::Vm | DemoRunner::Local | DemoRunner::Kubernetes => &MACHINE_POINTS,
     };
     let mut cases = Vec::new();
     for requests in [Requests::Cancel, Requests::CancelWithRetry] {
@@ -424,7 +429,7 @@ fn cases_of(runner: DemoRunner, system: System) -> Vec<CancelCase> {
     // The run has ended at its host, or is unknown there.
     let statuses: &[u16] = match runner {
         DemoRunner::Ci => &[404, 409],
-        DemoRunner::Vm | DemoRunner::Local => &[404],
+        DemoRunner::Vm | DemoRunner::Local | DemoRunner::Kubernetes => &[404],
     };
     for status in statuses {
         let answer = StopAnswer::Status(*status);
@@ -453,7 +458,12 @@ fn run_all(cases: Vec<CancelCase>) {
     println!("{count} cancellations in {:.0?}", started.elapsed());
 }
 
-const RUNNERS: [DemoRunner; 3] = [DemoRunner::Ci, DemoRunner::Vm, DemoRunner::Local];
+const RUNNERS: [DemoRunner; 4] = [
+    DemoRunner::Ci,
+    DemoRunner::Vm,
+    DemoRunner::Local,
+    DemoRunner::Kubernetes,
+];
 const SYSTEMS: [System; 3] = [System::Linear, System::Jira, System::GitHub];
 
 /// Two random cases of each kind of host.

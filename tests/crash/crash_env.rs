@@ -301,6 +301,14 @@ impl CrashEnv {
             ("--vm-sessions-app", vendors.fly().app().to_owned()),
             ("--vm-api-url", vendors.fly_url()),
             ("--docker-host", vendors.docker_socket()),
+            (
+                "--kubeconfig",
+                vendors.kubernetes().kubeconfig().display().to_string(),
+            ),
+            (
+                "--kubernetes-namespace",
+                vendors.kubernetes().namespace().to_owned(),
+            ),
             ("--anthropic-api-key", "sk-ant-sandbox-only".to_owned()),
         ];
         let pair = |(flag, value): (&str, String)| [flag.to_owned(), value];

@@ -39,6 +39,14 @@ const COMMON_POINTS: [CrashPoint; 14] = [
     CrashPoint::CommitDone,
 ];
 
+/// Crash points of the start of a run.
+const START_POINTS: [CrashPoint; 4] = [
+    CrashPoint::Reserved,
+    CrashPoint::StartClaimed,
+    CrashPoint::Started,
+    CrashPoint::Adopted,
+];
+
 /// Additional crash points of demos whose runs have machines.
 const MACHINE_POINTS: [CrashPoint; 3] = [
     CrashPoint::DestroyClaimed,
@@ -63,10 +71,12 @@ pub enum DemoRunner {
     Ci,
     Vm,
     Local,
+    Kubernetes,
 }
 
 const TRACKERS: [Tracker; 2] = [Tracker::Linear, Tracker::Jira];
-const MACHINE_RUNNERS: [DemoRunner; 2] = [DemoRunner::Vm, DemoRunner::Local];
+const MACHINE_RUNNERS: [DemoRunner; 3] =
+    [DemoRunner::Vm, DemoRunner::Local, DemoRunner::Kubernetes];
 
 /// A demo and its crash.
 #[derive(Debug, Clone, Copy)]
@@ -252,10 +262,21 @@ fn recovers_from_a_crash_with_machines() {
     let cases = points.into_iter().take(4).enumerate();
     let cases = cases.map(|(number, point)| CrashCase {
         tracker: TRACKERS[rng.usize(..2)],
-        runner: MACHINE_RUNNERS[number % 2],
+        runner: MACHINE_RUNNERS[number % 3],
         kill: Kill::ServiceAt(point, 1),
     });
     run_all(cases.collect());
+}
+
+#[test]
+fn adopts_a_kubernetes_job_after_a_crash_at_each_point_of_its_start() {
+    let mut rng = seeded_rng();
+    let cases = START_POINTS.map(|point| CrashCase {
+        tracker: TRACKERS[rng.usize(..2)],
+        runner: DemoRunner::Kubernetes,
+        kill: Kill::ServiceAt(point, 1),
+    });
+    run_all(cases.to_vec());
 }
 
 #[test]
@@ -264,10 +285,10 @@ fn recovers_from_a_crash_at_each_point_on_every_host_and_system() {
     let mut rng = seeded_rng();
     let mut cases = random_cases(&mut rng, DemoRunner::Ci, 24);
     for tracker in TRACKERS {
-        for runner in [DemoRunner::Ci, DemoRunner::Vm, DemoRunner::Local] {
+        for runner in [&[DemoRunner::Ci][..], &MACHINE_RUNNERS].concat() {
             let machine_points = match runner {
                 DemoRunner::Ci => &[][..],
-                DemoRunner::Vm | DemoRunner::Local => &MACHINE_POINTS,
+                DemoRunner::Vm | DemoRunner::Local | DemoRunner::Kubernetes => &MACHINE_POINTS,
             };
             let points = COMMON_POINTS.iter().chain(machine_points);
             cases.extend(points.map(|point| CrashCase {

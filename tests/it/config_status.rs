@@ -53,7 +53,7 @@ async fn a_connection_that_is_off_names_its_settings() {
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     let token = server.sign_in().await;
     let status = server.send("GET", PATH, &token, None).await.body;
-    let rows: [(&str, &[&str]); 9] = [
+    let rows: [(&str, &[&str]); 10] = [
         ("ticketing-a", &["LINEAR_API_KEY", "LINEAR_CLIENT_ID"]),
         (
             "ticketing-b",
@@ -64,7 +64,7 @@ async fn a_connection_that_is_off_names_its_settings() {
             "runner-callback",
             &[
                 "local containers report through a socket",
-                "VM sessions do not start",
+                "VM sessions and Kubernetes Jobs do not start",
                 "Set RUNNER_CALLBACK_BASE_URL and RUNNER_TOKEN_SECRET.",
             ],
         ),
@@ -72,6 +72,7 @@ async fn a_connection_that_is_off_names_its_settings() {
         ("webhook", &["SCM_WEBHOOK_SECRET"]),
         ("vm-sessions", &["not configured", "VM_SESSIONS_TOKEN"]),
         ("local-containers", &["not configured", "DOCKER_HOST"]),
+        ("kubernetes", &["not configured", "KUBERNETES_NAMESPACE"]),
         ("notifications", &["NOTIFY_WEBHOOK_URL"]),
     ];
     let names: Vec<&Value> = status["checks"]

@@ -23,7 +23,7 @@ const BOT: &str = "agent-implement[bot]";
 const RUN: (&str, &str) = ("Agent Implement", COMMIT_EMAIL);
 
 /// Text in the prompt of a run for a conflict.
-const IN_CONFLICT: &str = "Files in conflict.";
+pub const IN_CONFLICT: &str = "Files in conflict.";
 
 /// Environment with a manual engine and webhooks.
 async fn start() -> TestEnv {

@@ -49,7 +49,7 @@ pub async fn env_with_pending_runs() -> TestEnv {
     env
 }
 
-fn set_collaborators(env: &TestEnv) {
+pub fn set_collaborators(env: &TestEnv) {
     let repo = env.repo();
     repo.set_collaborator_role("mia", "maintain")
         .set_collaborator_role("guest", "triage");
@@ -107,7 +107,7 @@ pub async fn next_second() {
 }
 
 /// Waits for the webhooks, advances the clock past the quiet period and ticks the engine.
-async fn pass_quiet_period(env: &TestEnv) {
+pub async fn pass_quiet_period(env: &TestEnv) {
     wait_for_webhooks(env).await;
     env.advance_clock(QUIET_PERIOD);
     env.tick().await;

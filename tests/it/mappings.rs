@@ -99,6 +99,7 @@ async fn a_minimal_mapping_gets_the_defaults() {
         "budgetUsd": null,
         "resumeAfterLimit": true,
         "runsOn": [],
+        "nodeSelector": {},
         "agent": null,
         "model": null,
         "fallbackAgents": [],

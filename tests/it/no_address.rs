@@ -24,14 +24,9 @@ use crate::test_env::{
 
 /// Starts an environment behind NAT whose runs execute on this runner.
 async fn env_behind_nat(runner: RunnerKind, mapping: Mapping) -> TestEnv {
-    let mode = match runner {
-        RunnerKind::Ci => "ci",
-        RunnerKind::Vm => "vm",
-        RunnerKind::Local => "local",
-    };
     let env = TestEnv::with_options(TestEnvOptions {
         mappings: vec![mapping],
-        extra_flags: vec![("--runner-mode", mode.to_owned())],
+        extra_flags: vec![("--runner-mode", runner.as_str().to_owned())],
         session_hosts: true,
         behind_nat: true,
         ..TestEnvOptions::default()

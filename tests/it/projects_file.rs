@@ -157,7 +157,7 @@ async fn an_invalid_file_changes_nothing_and_all_its_problems_are_named() {
         "mappings.APP: must be an object",
         "settings.vmSessionRegion: unknown field; did you mean vmSessionsRegion?",
         "settings.vmSessionsApp: vmSessionsApp must be letters, digits and '-', beginning with a letter or digit",
-        "runnerMode: must be default, ci, vm, local or shadow",
+        "runnerMode: must be default, ci, vm, local, shadow or kubernetes",
     ];
     assert_eq!(problems, expected);
     let empty = json!({"mappings": {}});

@@ -11,11 +11,11 @@ use serde_json::Value;
 use store::pull_feedback;
 
 use crate::follow_up::{self, options, register_webhook};
-use crate::test_env::{TestEnv, mapping};
+use crate::test_env::{TestEnv, TestEnvOptions, mapping};
 use engine::pull_requests::reconcile;
 
 /// Workflow with one job that is green if `a.txt` says so, or is missing.
-const CI: &str = r#"name: CI
+pub const CI: &str = r#"name: CI
 on: [push]
 jobs:
   lint:
@@ -37,7 +37,12 @@ jobs:
 
 /// Environment with a manual engine and webhooks, whose repository checks every push by this workflow.
 async fn env_with_checks(workflow: &str) -> TestEnv {
-    let env = TestEnv::with_options(options()).await;
+    env_with_options(options(), workflow).await
+}
+
+/// Same as [`env_with_checks`], with other options.
+pub async fn env_with_options(options: TestEnvOptions, workflow: &str) -> TestEnv {
+    let env = TestEnv::with_options(options).await;
     let files = [(".github/workflows/ci.yml", workflow)];
     env.repo().commit("main", &files, "Add checks").unwrap();
     env.repo().run_checks();
@@ -51,7 +56,7 @@ async fn env_with_checks(workflow: &str) -> TestEnv {
 }
 
 /// Opens the pull request of a ticket, and lets the service read it.
-async fn open_pull(env: &TestEnv, key: &str) -> u64 {
+pub async fn open_pull(env: &TestEnv, key: &str) -> u64 {
     let number = follow_up::open_pull(env, key).await;
     reconcile::run_once(&env.app).await.unwrap();
     number

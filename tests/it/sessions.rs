@@ -1,4 +1,6 @@
-//! Runs in VMs and containers: the normal path, lost machines, timeouts, retries and shadow runs.
+//! Runs in VMs, containers and Kubernetes: the normal path, lost machines, timeouts, retries and shadow runs.
+
+mod kubernetes;
 
 use std::time::Duration;
 
@@ -6,14 +8,14 @@ use domain::job::{Job, JobState, RunHandle, RunnerKind, TimeoutReason};
 use domain::machine::HostKind;
 use domain::mapping::{Mapping, SessionMode};
 use fake_vendors::scripted_agent::{Script, ScriptStep};
-use fake_vendors::{FakeService, InjectedFault, MachineHost, MachineSnapshot};
+use fake_vendors::{InjectedFault, MachineSnapshot};
 use store::{outbox, steps};
 
 use crate::test_env::{EngineMode, Gate, TestEnv, TestEnvOptions, default_script, mapping};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-const HOSTS: [HostKind; 2] = [HostKind::Vm, HostKind::Local];
+const HOSTS: [HostKind; 3] = HostKind::ALL;
 
 /// Options for a test environment whose runs execute on this kind of host.
 fn options_for(host: HostKind, engine: EngineMode) -> TestEnvOptions {
@@ -26,13 +28,6 @@ fn options_for(host: HostKind, engine: EngineMode) -> TestEnvOptions {
 }
 
 impl TestEnv {
-    fn fake_host(&self, host: HostKind) -> &MachineHost {
-        match host {
-            HostKind::Vm => self.vendors.fly().host(),
-            HostKind::Local => self.vendors.docker().host(),
-        }
-    }
-
     /// All machines of a host, including foreign ones.
     fn machines(&self, host: HostKind) -> Vec<MachineSnapshot> {
         self.fake_host(host).snapshots()
@@ -48,13 +43,6 @@ impl TestEnv {
 
     fn kill(&self, host: HostKind, id: &str) {
         self.fake_host(host).kill(id);
-    }
-
-    fn faults_of(&self, host: HostKind) -> &fake_vendors::FaultInjector {
-        self.vendors.faults(match host {
-            HostKind::Vm => FakeService::Fly,
-            HostKind::Local => FakeService::Docker,
-        })
     }
 
     fn only_job(&self) -> Job {
@@ -94,14 +82,10 @@ async fn opens_a_pull_request_from_a_vm_or_container() {
         })
         .await;
         let foreign = [("agent_implement_instance", "somebody-else")];
-        env.vendors
-            .fly()
-            .host()
-            .add_foreign_machine("f1", "foreign", &foreign);
-        env.vendors
-            .docker()
-            .host()
-            .add_foreign_machine("f2", "foreign", &foreign);
+        for host in HOSTS {
+            env.fake_host(host)
+                .add_foreign_machine("foreign", "foreign", &foreign);
+        }
         let gate = Gate::new(&env);
         env.set_agent_script(
             "ENG-1",
@@ -130,6 +114,7 @@ async fn opens_a_pull_request_from_a_vm_or_container() {
         match host {
             HostKind::Vm => assert_fly_settings(&machine),
             HostKind::Local => assert_container_isolation(&machine),
+            HostKind::Kubernetes => kubernetes::assert_restricted_job(&env, &machine),
         }
         let handle = job.run.as_ref().and_then(RunHandle::machine).unwrap();
         assert_eq!((handle.host, &handle.id), (host, &machine.id));
@@ -155,12 +140,12 @@ async fn opens_a_pull_request_from_a_vm_or_container() {
             is_duration(&comments[4]) && comments.len() == 5,
             "{comments:#?}"
         );
-        let names: Vec<String> = [env.machines(HostKind::Vm), env.machines(HostKind::Local)]
-            .concat()
-            .into_iter()
-            .map(|machine| machine.name)
-            .collect();
-        assert_eq!(names, ["foreign", "foreign"]);
+        for host in HOSTS {
+            let names: Vec<String> = { env.machines(host).into_iter() }
+                .map(|machine| machine.name)
+                .collect();
+            assert_eq!(names, ["foreign"], "{host:?}");
+        }
         env.finish().await;
     }
 }
@@ -292,7 +277,7 @@ async fn fails_the_job_and_cleans_up_when_a_machine_ends_without_reporting() {
             let reason = format!("the session ended with {cause} and reported no result");
             let label = match host {
                 HostKind::Vm => "session_failed",
-                HostKind::Local => "container_failed",
+                HostKind::Local | HostKind::Kubernetes => "container_failed",
             };
             let comments = env.comment_headlines();
             assert_eq!(
@@ -321,6 +306,11 @@ async fn times_out_a_session_after_an_hour_and_keeps_its_log_excerpt() {
         ),
         (
             HostKind::Local,
+            TimeoutReason::ContainerTimeout,
+            "container_timeout",
+        ),
+        (
+            HostKind::Kubernetes,
             TimeoutReason::ContainerTimeout,
             "container_timeout",
         ),
@@ -377,6 +367,10 @@ async fn adopts_a_machine_whose_create_response_was_lost() {
     for (host, lost) in [
         (HostKind::Vm, vec!["POST /v1/apps"]),
         (HostKind::Local, vec!["/containers/create", "/start"]),
+        (
+            HostKind::Kubernetes,
+            vec!["POST /apis/batch", "/secrets", "PATCH /apis/batch"],
+        ),
     ] {
         let env = TestEnv::with_options(options_for(host, EngineMode::Running)).await;
         for call in lost {

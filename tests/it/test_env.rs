@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use domain::ids::{IssueId, IssueKey};
 use domain::job::Job;
+use domain::machine::HostKind;
 use domain::mapping::{Mapping, MappingInput, PLAN_WORKFLOW};
 use domain::retry::RetryPolicy;
 use domain::time::Timestamp;
@@ -18,7 +19,10 @@ use engine::app::{App, AppOptions, Timings};
 use engine::clock::Clock;
 use engine::config::Config;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
-use fake_vendors::{FakeIssue, FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultRates};
+use fake_vendors::{
+    FakeIssue, FakeRepo, FakeService, FakeVendors, FakeVendorsOptions, FaultInjector, FaultRates,
+    MachineHost,
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 use server::{EgressSocket, RunSocket};
@@ -73,7 +77,7 @@ pub struct TestEnvOptions {
     pub omitted_flags: &'static [&'static str],
     /// Flags added to the default configuration.
     pub extra_flags: Vec<(&'static str, String)>,
-    /// Whether the fake session hosts (Fly and Docker) are configured.
+    /// Whether the fake session hosts (Fly, Docker and Kubernetes) are configured.
     pub session_hosts: bool,
     /// Non-loopback address of this machine under which containers reach the fake vendors and the service.
     pub external_ip: Option<IpAddr>,
@@ -340,6 +344,24 @@ impl TestEnv {
     /// Sets the script of the agent for one ticket.
     pub fn set_agent_script(&self, ticket: &str, script: Script) {
         script.save(&self.vendors.scripts_dir(), ticket).unwrap();
+    }
+
+    /// Returns the machines of a fake host.
+    pub fn fake_host(&self, host: HostKind) -> &MachineHost {
+        match host {
+            HostKind::Vm => self.vendors.fly().host(),
+            HostKind::Local => self.vendors.docker().host(),
+            HostKind::Kubernetes => self.vendors.kubernetes().host(),
+        }
+    }
+
+    /// Returns the fault injector of a fake host.
+    pub fn faults_of(&self, host: HostKind) -> &FaultInjector {
+        self.vendors.faults(match host {
+            HostKind::Vm => FakeService::Fly,
+            HostKind::Local => FakeService::Docker,
+            HostKind::Kubernetes => FakeService::Kubernetes,
+        })
     }
 
     /// Sets the rates of random faults for Linear, Jira, and GitHub.
@@ -666,6 +688,14 @@ fn flags(vendors: &FakeVendors, address: &str, options: &TestEnvOptions) -> Vec<
         ("--vm-sessions-app", vendors.fly().app().to_owned()),
         ("--vm-api-url", vendors.fly_url()),
         ("--docker-host", vendors.docker_socket()),
+        (
+            "--kubeconfig",
+            vendors.kubernetes().kubeconfig().display().to_string(),
+        ),
+        (
+            "--kubernetes-namespace",
+            vendors.kubernetes().namespace().to_owned(),
+        ),
         (
             "--anthropic-api-key",
             "sk-ant-canary-of-the-model".to_owned(),

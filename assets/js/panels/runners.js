@@ -13,9 +13,10 @@ const MODES = [
 	["ci", "GitHub Actions", "Every run is a workflow run in its target repository."],
 	["vm", "Fly Machines", "Every run gets its own machine."],
 	["local", "Local containers", "Every run is a container on this host."],
+	["kubernetes", "Kubernetes", "Every run is a Job in the cluster."],
 	["shadow", "Shadow", "GitHub Actions runs, plus a dry run on a machine for comparison."],
 ];
-const PROBES = ["runner-callback", "repo-host", "vm-sessions", "local-containers"];
+const PROBES = ["runner-callback", "repo-host", "vm-sessions", "local-containers", "kubernetes"];
 
 export const load = () => loadAll("/api/runner-mode", { config: "/api/admin/config-status", log: "/api/log?status=unknown,dispatched,running" });
 

@@ -14,7 +14,7 @@ export const BLANK = {
 	repository: "", defaultBranch: "main", branchPrefix: "",
 	executionMode: "ci-workflow", sessionMode: "autonomous", machineCpus: "2", machineMemoryMb: "4096", workflowFile: "agent-implement.yml", planningEnabled: false, planningWorkflowFile: "agent-plan.yml",
 	planApproval: "none", maxFiles: "", forbidPaths: "", approvers: "", questions: true, questionTimeoutHours: "",
-	provider: "direct", cloudRegion: "", agent: "", model: "", fallbackAgents: "", runsOn: "",
+	provider: "direct", cloudRegion: "", agent: "", model: "", fallbackAgents: "", runsOn: "", nodeSelector: "",
 	maxInProgressAiIssues: "3", maxTurns: "", maxIterations: "", maxJobMinutes: "", budgetUsd: "", resumeAfterLimit: true,
 	maxOpenPulls: "", maxAwaitingReview: "", days: "", from: "", to: "", timeZone: "", collisions: "wait", collisionIgnore: "",
 	mode: "never", method: "squash", requireApprovals: "", mergeFiles: "", maxLines: "", personPaths: "", deleteBranch: false,
@@ -35,6 +35,9 @@ const JIRA_FIELDS = "/api/ticketing-b/fields?name=";
 
 /** @param {Values} v */
 const isLinear = (v) => v.ticketingProvider === "A";
+
+/** @param {Values} v */
+const isFly = (v) => v.executionMode === "vm-machines";
 
 /** @type {[string, string][]} */
 const AGENTS = [["", "Choice of the repository"], ["claude", "Claude Code"], ["codex", "OpenAI Codex"], ["gemini", "Gemini CLI"]];
@@ -70,10 +73,11 @@ export const FIELDS = {
 	],
 	runner: (v) => [
 		{ name: "executionMode", label: "Runner", type: "cards",
-			options: [["ci-workflow", EXECUTION["ci-workflow"], "Workflow runs in the repository."], ["vm-machines", EXECUTION["vm-machines"], "One machine per run."]] },
-		...(v.executionMode === "vm-machines" ? /** @type {Field[]} */ ([
-			{ name: "machineCpus", label: "CPUs", type: "number", hint: "1, 2, 4, 6 or 8. Other numbers are rounded up." },
-			{ name: "machineMemoryMb", label: "Memory (MB)", type: "number", hint: "256 to 2048 per CPU, in steps of 256." },
+			options: [["ci-workflow", EXECUTION["ci-workflow"], "Workflow runs in the repository."], ["vm-machines", EXECUTION["vm-machines"], "One machine per run."], ["kubernetes", EXECUTION.kubernetes, "One Job per run."]] },
+		...(v.executionMode !== "ci-workflow" ? /** @type {Field[]} */ ([
+			{ name: "machineCpus", label: "CPUs", type: "number", hint: isFly(v) ? "1, 2, 4, 6 or 8. Other numbers are rounded up." : "" },
+			{ name: "machineMemoryMb", label: "Memory (MB)", type: "number", hint: isFly(v) ? "256 to 2048 per CPU, in steps of 256." : "Rounded up to steps of 256." },
+			...(isFly(v) ? [] : /** @type {Field[]} */ ([{ name: "nodeSelector", label: "Node labels", placeholder: "pool=agents", hint: "Labels of the nodes for runs, separated by commas." }])),
 			{ name: "sessionMode", label: "Session mode", type: "select", options: [["autonomous", "Autonomous: run and end"], ["interactive", "Interactive: prepare and keep for a person"], ["hybrid", "Hybrid: run, and keep if it fails"]] },
 		]) : /** @type {Field[]} */ ([
 			{ name: "workflowFile", label: "Workflow file", required: true },
@@ -94,7 +98,7 @@ export const FIELDS = {
 	],
 	provider: (v) => [
 		{ name: "provider", label: "Model provider", type: "cards",
-			options: [["direct", PROVIDERS.direct, "Requires the secret ANTHROPIC_API_KEY in the repository."], ["cloud", PROVIDERS.cloud, "Requires the secret CLOUD_ROLE_ARN and a model in WORKFLOW.md. Not available on Fly Machines."]] },
+			options: [["direct", PROVIDERS.direct, "Requires the secret ANTHROPIC_API_KEY in the repository."], ["cloud", PROVIDERS.cloud, "Requires the secret CLOUD_ROLE_ARN and a model in WORKFLOW.md. Only on GitHub Actions."]] },
 		...(v.provider === "cloud" ? /** @type {Field[]} */ ([{ name: "cloudRegion", label: "Region", required: true, placeholder: "eu-central-1" }]) : []),
 		{ name: "agent", label: "Agent", type: "select", options: AGENTS },
 		{ name: "model", label: "Model", type: "combobox", choices: url`/api/choices/models?agent=${v.agent}` },
@@ -160,7 +164,7 @@ const SHOWN_IN = { owner: "repository", repo: "repository", awsRegion: "cloudReg
 
 /** All fields, also those that the values hide. */
 const allFields = () => Object.entries(FIELDS).flatMap(([step, fields]) =>
-	fields({ ...BLANK, ticketingProvider: "B", executionMode: "vm-machines", provider: "cloud", planningEnabled: true, planApproval: "auto", days: "mon", mode: "auto" }).map((field) => ({ step, ...field })))
+	fields({ ...BLANK, ticketingProvider: "B", executionMode: "kubernetes", provider: "cloud", planningEnabled: true, planApproval: "auto", days: "mon", mode: "auto" }).map((field) => ({ step, ...field })))
 	.concat([{ step: "runner", name: "workflowFile", label: "Workflow file" }, { step: "runner", name: "runsOn", label: "Runner labels" }], FIELDS.source({ ...BLANK, match: "label" }).map((field) => ({ step: "source", ...field })));
 
 /** Replaces the names of API fields in a message by their labels. @param {string} message */
@@ -196,7 +200,8 @@ export function toValues(mapping) {
 	const values = /** @type {Values} */ ({ ...BLANK });
 	for (const name of Object.keys(BLANK)) {
 		const stored = mapping[name] ?? mapping.ticketingConfig?.[name] ?? mapping.planAutoApprove?.[name] ?? mapping.dispatchWindow?.[name];
-		if (name === "extraEnv") values[name] = Object.entries(mapping.extraEnv ?? {}).map(([key, value]) => `${key}=${value.replace(/\r\n?|\n/g, BREAK)}`).join("\n");
+		if (name === "nodeSelector") values[name] = Object.entries(mapping.nodeSelector ?? {}).map((pair) => pair.join("=")).join(", ");
+		else if (name === "extraEnv") values[name] = Object.entries(mapping.extraEnv ?? {}).map(([key, value]) => `${key}=${value.replace(/\r\n?|\n/g, BREAK)}`).join("\n");
 		else values[name] = typeof stored === "boolean" ? stored : Array.isArray(stored) ? stored.join(LINES.includes(name) ? "\n" : ",") : String(stored ?? "");
 	}
 	const { teamKey, match } = mapping.ticketingConfig ?? {};
@@ -220,7 +225,7 @@ const entriesOf = (text, separator = "\n") => text.split(separator).map((one) =>
 const JIRA = ["jql", "repoFieldValue", "statusFieldOverride", "repoFieldOverride"];
 
 /** Converts form values to a request body. Blank fields are null, so that the defaults of the service apply. @param {Values} v */
-export function toBody({ repository, extraEnv, sourceTeamKey, match, matchName, maxFiles, forbidPaths, days, from, to, timeZone, mode, method, requireApprovals, mergeFiles, maxLines, personPaths, ...v }) {
+export function toBody({ repository, extraEnv, nodeSelector, sourceTeamKey, match, matchName, maxFiles, forbidPaths, days, from, to, timeZone, mode, method, requireApprovals, mergeFiles, maxLines, personPaths, ...v }) {
 	const body = /** @type {Values} */ ({});
 	const ticketing = /** @type {Values} */ ({ kind: v.ticketingProvider });
 	for (const [name, value] of Object.entries(v)) {
@@ -236,7 +241,7 @@ export function toBody({ repository, extraEnv, sourceTeamKey, match, matchName, 
 	const planAutoApprove = v.planApproval === "auto" ? { maxFiles: parseNumber(maxFiles), forbidPaths: entriesOf(forbidPaths) } : null;
 	const dispatchWindow = days.trim() ? { days: entriesOf(days, ","), from: from.trim(), to: to.trim(), timeZone: timeZone.trim() } : null;
 	const merge = mode === "never" ? { mode } : { mode, method, requireApprovals: parseNumber(requireApprovals), maxFiles: parseNumber(mergeFiles), maxLines: parseNumber(maxLines), forbidPaths: entriesOf(personPaths) };
-	return { ...body, planAutoApprove, dispatchWindow, merge, extraEnv: environment(extraEnv), ticketingConfig: ticketing };
+	return { ...body, planAutoApprove, dispatchWindow, merge, extraEnv: environment(extraEnv), nodeSelector: environment(entriesOf(nodeSelector, ",").join("\n")), ticketingConfig: ticketing };
 }
 
 /** Returns the fields of a stored mapping that were changed in the form. @param {Values} values */

@@ -94,14 +94,16 @@ function scoreTiles({ project, scores }) {
 	];
 }
 
-/** Whether runs of the project are sessions: machines or containers. */
-const hasSessions = ({ project, mode }) => ["vm", "local"].includes(mode?.mode) || (project.executionMode === "vm-machines" && !["ci", "shadow"].includes(mode?.mode));
+/** Connections of the hosts of sessions. @type {Record<string, string>} */
+const HOSTS = { vm: "vm-sessions", "vm-machines": "vm-sessions", local: "local-containers", kubernetes: "kubernetes" };
+
+/** Connection of the host on which sessions of the project run: machines, containers or Jobs. @returns {string | undefined} */
+const sessionHost = ({ project, mode }) => HOSTS[mode && mode.mode !== "default" ? mode.mode : project.executionMode];
 
 /** Connections that the project needs, and when it last succeeded. */
 function health(data) {
-	const { project, config, succeeded, mode } = data;
-	const host = mode?.mode === "local" ? "local-containers" : "vm-sessions";
-	const needed = [`ticketing-${project.ticketingProvider.toLowerCase()}`, "repo-host", "webhook", "runner-callback", hasSessions(data) && host];
+	const { project, config, succeeded } = data;
+	const needed = [`ticketing-${project.ticketingProvider.toLowerCase()}`, "repo-host", "webhook", "runner-callback", sessionHost(data)];
 	const [last] = succeeded ?? [];
 	return [
 		config && connections(config.checks.filter((one) => needed.includes(one.name))),
@@ -131,7 +133,7 @@ function secretList(data) {
 	const { project, own, global } = data;
 	const needed = project.provider === "cloud" ? "CLOUD_ROLE_ARN" : "ANTHROPIC_API_KEY";
 	const names = [...own.names.map((one) => [one.name, "for this project"]), ...global.names.map((one) => [one.name, "for all projects"])];
-	const isSession = hasSessions(data);
+	const isSession = sessionHost(data) !== undefined;
 	const note = isSession ? "Not set here; runs use that of the service" : `Needed in the Actions secrets of ${project.owner}/${project.repo}`;
 	const line = (name, text, mark) => h("li", { key: name + text }, twoLines(h("code", name), text, "grow"), mark);
 	return [

@@ -17,8 +17,9 @@ export function openAside(team, onClose) {
 /** Names of stored secrets. `failure` says why there can be none. @param {string} path @returns {Promise<{names: any[], failure: string}>} */
 export async function loadSecrets(path) {
 	const { main, mode } = await loadAll("/api/admin/config-status", { mode: "/api/runner-mode" });
-	const isUnused = main.checks.some((one) => one.name === "vm-sessions" && one.status === "off") && mode?.mode !== "local";
-	return isUnused ? { names: [], failure: "Secrets are for Fly Machines and local containers. Neither is in use." } : { names: await get(path), failure: "" };
+	const isOff = (name) => main.checks.some((one) => one.name === name && one.status === "off");
+	const isUnused = isOff("vm-sessions") && isOff("kubernetes") && mode?.mode !== "local";
+	return isUnused ? { names: [], failure: "Secrets are for Fly Machines, local containers and Kubernetes. None is in use." } : { names: await get(path), failure: "" };
 }
 
 /** Element that lists and edits secrets. */

@@ -20,7 +20,7 @@ const EMPTY = { secretName: "", secretValue: "" };
 const CONNECTION = {
 	system: (v) => `ticketing-${v.ticketingProvider.toLowerCase()}`,
 	repository: () => "repo-host",
-	runner: (v) => (v.executionMode === "vm-machines" ? "vm-sessions" : "runner-callback"),
+	runner: (v) => ({ "vm-machines": "vm-sessions", kubernetes: "kubernetes" })[v.executionMode] ?? "runner-callback",
 };
 
 const addressOf = (at, query = "") => `/admin/projects/new/${STEPS[at][0]}${query}`;

@@ -1,8 +1,8 @@
 // Display names of API values, and formatting of counts and money.
 
 export const SYSTEMS = { A: "Linear", B: "Jira", C: "GitHub" };
-export const RUNNERS = { ci: "GitHub Actions", vm: "Fly Machines", local: "Local container" };
-export const EXECUTION = { "ci-workflow": RUNNERS.ci, "vm-machines": RUNNERS.vm };
+export const RUNNERS = { ci: "GitHub Actions", vm: "Fly Machines", local: "Local container", kubernetes: "Kubernetes" };
+export const EXECUTION = { "ci-workflow": RUNNERS.ci, "vm-machines": RUNNERS.vm, kubernetes: RUNNERS.kubernetes };
 export const PROVIDERS = { direct: "Anthropic API", cloud: "Amazon Bedrock" };
 export const KINDS = { planning: "Planning", implementation: "Implementation", "gap-fill": "Gap fill", "follow-up": "Follow-up", "ci-fix": "CI fix", conflict: "Conflict resolution" };
 
@@ -15,6 +15,7 @@ export const CONNECTIONS = {
 	webhook: "GitHub webhook",
 	"vm-sessions": "Fly Machines",
 	"local-containers": "Local containers",
+	kubernetes: "Kubernetes",
 	notifications: "Chat notifications",
 };
 

@@ -30,8 +30,8 @@ use domain::time::Timestamp;
 use engine::app::{App, AppOptions, Timings};
 use engine::config::{
     ChatConfig, Config, ContainerEngine, ContainersConfig, Credentials, GitHubAuthConfig,
-    GitHubConfig, JiraConfig, LinearConfig, LogFormat, MetricsConfig, Notices, ProxyConfig,
-    ReaperConfig, VendorAddresses, VmSessionsConfig,
+    GitHubConfig, JiraConfig, KubernetesConfig, LinearConfig, LogFormat, MetricsConfig, Notices,
+    ProxyConfig, ReaperConfig, VendorAddresses, VmSessionsConfig,
 };
 use fake_vendors::demo::{self, Tracker};
 use fake_vendors::{FakeVendors, FakeVendorsOptions};
@@ -40,6 +40,7 @@ use store::crash_injection::{CrashPlan, CrashTrigger};
 use store::{Store, mappings};
 use vendors::chat::ChatKind;
 use vendors::http::Redactor;
+use vendors::session_hosts::JobSettings;
 use vendors::ticketing::{JiraCredentials, LinearCredentials};
 
 use super::{logging, serve};
@@ -65,8 +66,8 @@ pub(super) struct DemoArgs {
     /// Ticketing system that holds the tickets.
     #[arg(long, value_enum, default_value_t)]
     system: Tracker,
-    /// Where runs execute: as CI workflows (ci), in virtual machines (vm) or in local containers (local). All
-    /// of them are fakes on this machine.
+    /// Where runs execute: as CI workflows (ci), in virtual machines (vm), in local containers (local) or
+    /// as Kubernetes Jobs (kubernetes). All of them are fakes on this machine.
     #[arg(long, value_enum, default_value_t)]
     runner: Runner,
     /// Folder for all data of the demo, which a later demo can resume; default: a temporary folder that is
@@ -96,6 +97,7 @@ enum Runner {
     Ci,
     Vm,
     Local,
+    Kubernetes,
 }
 
 impl Runner {
@@ -104,6 +106,7 @@ impl Runner {
             Runner::Ci => RunnerMode::Ci,
             Runner::Vm => RunnerMode::Vm,
             Runner::Local => RunnerMode::Local,
+            Runner::Kubernetes => RunnerMode::Kubernetes,
         }
     }
 }
@@ -354,6 +357,7 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             // The containers of the demo are processes of this machine.
             egress: None,
         },
+        kubernetes: kubernetes(vendors).ok(),
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),
         digest_hour: None,
         breaker_threshold: Some(3),
@@ -378,6 +382,15 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
         allow_workflow_token: false,
         notices: Notices::default(),
     }
+}
+
+fn kubernetes(vendors: &FakeVendors) -> Result<KubernetesConfig, String> {
+    let jobs = JobSettings {
+        namespace: vendors.kubernetes().namespace().to_owned(),
+        runtime_class: None,
+        pull_secret: None,
+    };
+    KubernetesConfig::read(vendors.kubernetes().kubeconfig(), jobs)
 }
 
 fn linear(vendors: &FakeVendors) -> LinearConfig {

@@ -50,6 +50,14 @@ fn variables(vendors: &FakeVendors) -> Vec<(&'static str, String)> {
         ("VM_SESSIONS_TOKEN", vendors.fly().token().to_owned()),
         ("DOCKER_HOST", vendors.docker_url()),
         ("LOCAL_RUNNER_IMAGE", vendors.docker().image().to_owned()),
+        (
+            "KUBECONFIG",
+            vendors.kubernetes().kubeconfig().display().to_string(),
+        ),
+        (
+            "KUBERNETES_NAMESPACE",
+            vendors.kubernetes().namespace().to_owned(),
+        ),
         ("ANTHROPIC_API_KEY", MODEL_KEY.to_owned()),
     ]
 }

@@ -92,7 +92,42 @@ pub(super) async fn connect_runner(
             }
             store_unless_default(candidate, "VM_API_URL", &config.vm_sessions.api_url)
         }
+        Runner::Kubernetes => {
+            let step = Step {
+                vendor: "Kubernetes",
+                connection: Connection::Kubernetes,
+                help: "Apply packaging/kubernetes/runs.yaml to the cluster. It creates the namespace of runs and an \
+                       account that may manage Jobs there.",
+            };
+            let ask = async |candidate: &mut Candidate, questions: &Questions| {
+                ask_kubernetes(candidate, questions)
+            };
+            step.connect(candidate, questions, ask).await?;
+            if let Some(namespace) = candidate.options.kubernetes_namespace.clone() {
+                candidate.store("KUBERNETES_NAMESPACE", &namespace)?;
+            }
+            match candidate.options.kubeconfig.clone() {
+                Some(path) => candidate.store("KUBECONFIG", &path.display().to_string()),
+                None => Ok(()),
+            }
+        }
     }
+}
+
+fn ask_kubernetes(candidate: &mut Candidate, questions: &Questions) -> anyhow::Result<()> {
+    let namespace = candidate.options.kubernetes_namespace.clone();
+    let namespace = namespace.as_deref().or(Some("agent-implement-runs"));
+    let namespace = questions.text("Namespace of runs", "--kubernetes-namespace", namespace)?;
+    candidate.options.kubernetes_namespace = Some(namespace);
+    let kubeconfig = candidate.options.kubeconfig.take();
+    let kubeconfig = kubeconfig.map(|path| path.display().to_string());
+    let kubeconfig = questions.text(
+        "kubeconfig file of the cluster",
+        "--kubeconfig",
+        kubeconfig.as_deref(),
+    )?;
+    candidate.options.kubeconfig = Some(kubeconfig.into());
+    ask_callback_address(candidate, questions)
 }
 
 fn ask_fly(candidate: &mut Candidate, questions: &Questions) -> anyhow::Result<()> {
@@ -105,9 +140,14 @@ fn ask_fly(candidate: &mut Candidate, questions: &Questions) -> anyhow::Result<(
     candidate.options.vm_sessions_app = Some(app);
     let token = questions.secret("Token of Fly", "VM_SESSIONS_TOKEN")?;
     candidate.options.vm_sessions_token = token.map(|token| token.expose().to_owned());
+    ask_callback_address(candidate, questions)
+}
+
+/// Asks for the address that runs on other machines report to, unless it is set.
+fn ask_callback_address(candidate: &mut Candidate, questions: &Questions) -> anyhow::Result<()> {
     if candidate.options.runner_callback_base_url.is_none() {
         let address = questions.text(
-            "Public https address of this service, which machines report to",
+            "Public https address of this service, which runs report to",
             "--runner-callback-base-url",
             None,
         )?;

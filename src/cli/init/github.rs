@@ -87,7 +87,7 @@ fn help(runner: Runner) -> &'static str {
              with Actions, Contents, Issues, Pull requests and Workflows: read and write. Or press Enter without a token \
              (--create-github-app): a GitHub App is created in two clicks, and runs get no more than their repository."
         }
-        Runner::Local | Runner::Vm => {
+        Runner::Local | Runner::Vm | Runner::Kubernetes => {
             "Create a fine-grained token for the one repository (https://github.com/settings/personal-access-tokens/new) \
              with Contents, Issues and Pull requests: read and write; Checks and Commit statuses: read. Or press Enter \
              without a token (--create-github-app): a GitHub App is created in two clicks, and runs get no more than their \

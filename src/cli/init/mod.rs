@@ -113,6 +113,8 @@ enum Runner {
     Ci,
     /// Fly Machines.
     Vm,
+    /// Jobs of a Kubernetes cluster.
+    Kubernetes,
 }
 
 impl Runner {
@@ -122,6 +124,7 @@ impl Runner {
             Runner::Local => "local",
             Runner::Ci => "ci",
             Runner::Vm => "vm",
+            Runner::Kubernetes => "kubernetes",
         }
     }
 
@@ -131,6 +134,7 @@ impl Runner {
             Runner::Local => RunnerKind::Local,
             Runner::Ci => RunnerKind::Ci,
             Runner::Vm => RunnerKind::Vm,
+            Runner::Kubernetes => RunnerKind::Kubernetes,
         }
     }
 }
@@ -223,6 +227,7 @@ fn runners() -> Vec<Choice<Runner>> {
         ),
         Choice::new(Runner::Ci, "GitHub Actions of the repository"),
         Choice::new(Runner::Vm, "Fly Machines"),
+        Choice::new(Runner::Kubernetes, "Jobs of a Kubernetes cluster"),
     ]
 }
 

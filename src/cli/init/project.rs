@@ -240,7 +240,7 @@ pub(super) async fn set_up(
     store_project(service, key, &body).await?;
     let workflows_pull = match runner {
         Runner::Ci => sync_workflows(service, key).await?,
-        Runner::Local | Runner::Vm => None,
+        Runner::Local | Runner::Vm | Runner::Kubernetes => None,
     };
     Ok(Outcome {
         repo: target.repo.clone(),
@@ -253,7 +253,7 @@ pub(super) async fn set_up(
 async fn set_runner_mode(service: &TemporaryService, runner: Runner) -> anyhow::Result<()> {
     let wanted = match runner {
         Runner::Local => "local",
-        Runner::Ci | Runner::Vm => "default",
+        Runner::Ci | Runner::Vm | Runner::Kubernetes => "default",
     };
     let current = service.get("/api/runner-mode").await?;
     let runs_so = current["mode"] == wanted || current["mode"] == runner.mode();
@@ -274,6 +274,7 @@ fn mapping(
 ) -> Value {
     let execution_mode = match runner {
         Runner::Vm => "vm-machines",
+        Runner::Kubernetes => "kubernetes",
         Runner::Ci | Runner::Local => "ci-workflow",
     };
     let mut body = json!({

@@ -19,6 +19,7 @@ impl Effect {
             Effect::DestroyMachine { machine, .. } => match machine.host {
                 HostKind::Vm => "delete machine".to_owned(),
                 HostKind::Local => "delete container".to_owned(),
+                HostKind::Kubernetes => "delete Kubernetes Job".to_owned(),
             },
             Effect::SetMarker { issue, .. } => match issue.system {
                 System::Linear | System::GitHub => "update status label".to_owned(),
@@ -87,6 +88,7 @@ impl Effect {
             RunHandle::Ci { .. } => Vendor::GitHub,
             RunHandle::Machine { .. } => Vendor::FlyMachines,
             RunHandle::Container { .. } => Vendor::ContainerEngine,
+            RunHandle::KubernetesJob { .. } => Vendor::Kubernetes,
         };
         match self {
             Effect::StartRun { .. } | Effect::StopRun { run: None, .. } => {

@@ -103,6 +103,8 @@ pub enum RunnerKind {
     Vm,
     /// Local container.
     Local,
+    /// Kubernetes Job.
+    Kubernetes,
 }
 
 impl RunnerKind {
@@ -112,6 +114,7 @@ impl RunnerKind {
             RunnerKind::Ci => "ci",
             RunnerKind::Vm => "vm",
             RunnerKind::Local => "local",
+            RunnerKind::Kubernetes => "kubernetes",
         }
     }
 }

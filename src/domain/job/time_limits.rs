@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum TimeoutReason {
-    /// Local container exceeded the time budget.
+    /// Container or Kubernetes Job exceeded the time budget.
     ContainerTimeout,
     /// Machine exceeded the time budget.
     MachineTimeout,
@@ -58,7 +58,7 @@ impl Job {
         let budget = Duration::from_secs(u64::from(self.timeout_minutes) * 60);
         match self.runner {
             RunnerKind::Ci => budget + limits::JOB_TIMEOUT_GRACE,
-            RunnerKind::Vm | RunnerKind::Local => budget,
+            RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes => budget,
         }
     }
 
@@ -90,7 +90,7 @@ impl Job {
         match self.runner {
             RunnerKind::Ci => TimeoutReason::TimedOut,
             RunnerKind::Vm => TimeoutReason::MachineTimeout,
-            RunnerKind::Local => TimeoutReason::ContainerTimeout,
+            RunnerKind::Local | RunnerKind::Kubernetes => TimeoutReason::ContainerTimeout,
         }
     }
 

@@ -33,9 +33,9 @@ pub enum MappingError {
     /// The region is invalid.
     #[error("cloudRegion must be the name of a region, such as eu-central-1")]
     InvalidRegion,
-    /// The cloud provider cannot be used in VMs.
-    #[error("provider 'bedrock' is not supported with executionMode 'fly-machines'")]
-    CloudOnMachines,
+    /// The cloud provider cannot be used with this execution mode.
+    #[error("provider 'bedrock' is not supported with executionMode '{0}'")]
+    CloudOnMachines(&'static str),
     /// The provider is unknown.
     #[error("provider must be 'anthropic' or 'bedrock'")]
     Provider,
@@ -93,6 +93,9 @@ pub enum MappingError {
         "runsOn must be a list of at most 10 labels of a runner, each 1 to 100 printable characters, without expressions"
     )]
     RunsOn,
+    /// The labels of nodes are invalid.
+    #[error("nodeSelector must be an object of at most 10 labels of Kubernetes nodes")]
+    NodeSelector,
     /// The agent is unknown.
     #[error("agent must be 'claude', 'codex' or 'gemini'")]
     Agent,

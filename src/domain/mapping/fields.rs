@@ -13,7 +13,7 @@ use crate::ids::TeamKey;
 use crate::issue::System;
 use crate::reserved_variables::is_reserved;
 use crate::usage::MicroUsd;
-use crate::{branch, json_number, runner_labels};
+use crate::{branch, json_number, kubernetes_labels, runner_labels};
 
 /// Maximum length of names. GitHub allows 39 characters for accounts and 100 for repositories.
 const MAX_NAME: usize = 100;
@@ -88,8 +88,14 @@ impl MappingFields {
             None | Some(Some("direct" | "anthropic")) => Ok(ModelProvider::Direct),
             Some(Some("cloud" | "bedrock")) => {
                 let region = region.ok_or(MappingError::MissingRegion)?;
-                if self.execution_mode() == Ok(ExecutionMode::VmMachines) {
-                    return Err(MappingError::CloudOnMachines);
+                match self.execution_mode() {
+                    Ok(ExecutionMode::VmMachines) => {
+                        return Err(MappingError::CloudOnMachines("fly-machines"));
+                    }
+                    Ok(ExecutionMode::Kubernetes) => {
+                        return Err(MappingError::CloudOnMachines("kubernetes"));
+                    }
+                    Ok(ExecutionMode::CiWorkflow) | Err(_) => {}
                 }
                 if !is_name(region, |c| c.is_ascii_alphanumeric() || c == '-') {
                     return Err(MappingError::InvalidRegion);
@@ -107,6 +113,7 @@ impl MappingFields {
         match self.get("executionMode").map(Value::as_str) {
             None | Some(Some("ci-workflow" | "github-actions")) => Ok(ExecutionMode::CiWorkflow),
             Some(Some("vm-machines" | "fly-machines")) => Ok(ExecutionMode::VmMachines),
+            Some(Some("kubernetes" | "k8s")) => Ok(ExecutionMode::Kubernetes),
             Some(_) => Err(MappingError::ExecutionMode),
         }
     }
@@ -253,6 +260,16 @@ impl MappingFields {
             true => Ok(labels),
             false => Err(MappingError::RunsOn),
         }
+    }
+
+    /// Returns the labels of the Kubernetes nodes.
+    pub(super) fn node_selector(&self) -> MappingResult<BTreeMap<String, String>> {
+        let Some(value) = self.get("nodeSelector") else {
+            return Ok(BTreeMap::new());
+        };
+        let labels = BTreeMap::deserialize(value).ok();
+        let labels = labels.filter(kubernetes_labels::is_node_selector);
+        labels.ok_or(MappingError::NodeSelector)
     }
 
     /// Returns the agent.

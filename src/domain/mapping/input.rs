@@ -57,7 +57,7 @@ impl MappingInput {
 }
 
 /// Fields that `PATCH` can change. `awsRegion` is an alias of `cloudRegion`.
-const MUTABLE_FIELDS: [&str; 40] = [
+const MUTABLE_FIELDS: [&str; 41] = [
     "owner",
     "repo",
     "defaultBranch",
@@ -83,6 +83,7 @@ const MUTABLE_FIELDS: [&str; 40] = [
     "budgetUsd",
     "resumeAfterLimit",
     "runsOn",
+    "nodeSelector",
     "agent",
     "model",
     "fallbackAgents",

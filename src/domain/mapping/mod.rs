@@ -109,6 +109,9 @@ pub struct Mapping {
     /// Labels of the GitHub Actions runner. Empty for the default of the workflow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs_on: Vec<String>,
+    /// Labels of the Kubernetes nodes on which runs execute. Empty for all nodes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
     /// Agent of runs. `None` for the repository's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
@@ -287,6 +290,8 @@ pub enum ExecutionMode {
     CiWorkflow,
     /// Virtual machines.
     VmMachines,
+    /// Jobs of a Kubernetes cluster.
+    Kubernetes,
 }
 
 /// Behavior of a session at its end.

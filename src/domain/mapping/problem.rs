@@ -54,7 +54,7 @@ impl MappingError {
             Self::Repo => "repo",
             Self::MissingBranch | Self::InvalidBranch => "defaultBranch",
             Self::MissingRegion | Self::InvalidRegion => "cloudRegion",
-            Self::CloudOnMachines | Self::Provider => "provider",
+            Self::CloudOnMachines(_) | Self::Provider => "provider",
             Self::ExecutionMode => "executionMode",
             Self::Cpus => "machineCpus",
             Self::Memory => "machineMemoryMb",
@@ -66,6 +66,7 @@ impl MappingError {
             Self::Budget => "budgetUsd",
             Self::System | Self::Ticketing => "ticketingProvider",
             Self::RunsOn => "runsOn",
+            Self::NodeSelector => "nodeSelector",
             Self::Agent | Self::CloudAgent => "agent",
             Self::Model => "model",
             Self::FallbackAgents | Self::CloudFallback => "fallbackAgents",
@@ -98,11 +99,11 @@ impl MappingError {
             Self::InvalidBranch => "is not a valid branch name".to_owned(),
             Self::MissingRegion => "is required for Amazon Bedrock".to_owned(),
             Self::InvalidRegion => "must be the name of a region, such as eu-central-1".to_owned(),
-            Self::CloudOnMachines => {
+            Self::CloudOnMachines(_) => {
                 "Amazon Bedrock works only with the runner GitHub Actions".to_owned()
             }
             Self::Provider => "must be Anthropic or Amazon Bedrock".to_owned(),
-            Self::ExecutionMode => "must be GitHub Actions or Fly Machines".to_owned(),
+            Self::ExecutionMode => "must be GitHub Actions, Fly Machines or Kubernetes".to_owned(),
             Self::Cpus | Self::MaxInProgress | Self::RunCap(_) => "must be at least 1".to_owned(),
             Self::Memory => "must be at least 256 MB".to_owned(),
             Self::SessionMode => "must be autonomous, interactive or hybrid".to_owned(),
@@ -132,6 +133,9 @@ impl MappingError {
             Self::RunsOn => {
                 "must be at most 10 labels of 1 to 100 printable characters, without expressions"
                     .to_owned()
+            }
+            Self::NodeSelector => {
+                "must be at most 10 labels of nodes, such as pool=agents".to_owned()
             }
             Self::Agent => "must be Claude Code, Codex or Gemini".to_owned(),
             Self::CloudAgent => "must be Claude Code for Amazon Bedrock".to_owned(),
@@ -163,7 +167,7 @@ impl MappingError {
             }
         };
         match self {
-            Self::CloudOnMachines => rule,
+            Self::CloudOnMachines(_) => rule,
             _ => format!("{} {rule}", label(self.field())),
         }
     }
@@ -201,6 +205,7 @@ fn label(field: &'static str) -> &'static str {
         "maxJobMinutes" => "Job timeout",
         "budgetUsd" => "Monthly budget",
         "runsOn" => "Runner labels",
+        "nodeSelector" => "Node labels",
         "agent" => "Agent",
         "model" => "Model",
         "fallbackAgents" => "Agents at a usage limit",
@@ -254,7 +259,7 @@ mod tests {
             ("cloudRegion", "Region is required for Amazon Bedrock"),
             (
                 "executionMode",
-                "Runner must be GitHub Actions or Fly Machines",
+                "Runner must be GitHub Actions, Fly Machines or Kubernetes",
             ),
             ("machineCpus", "CPUs must be at least 1"),
             ("machineMemoryMb", "Memory must be at least 256 MB"),

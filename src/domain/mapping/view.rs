@@ -57,6 +57,8 @@ pub struct MappingView<'a> {
     resume_after_limit: bool,
     #[schemars(length(max = 10), inner(length(min = 1, max = 100)))]
     runs_on: &'a [String],
+    #[schemars(extend("maxProperties" = 10))]
+    node_selector: &'a BTreeMap<String, String>,
     agent: Option<AgentName>,
     #[schemars(length(max = 100))]
     model: Option<&'a str>,
@@ -122,6 +124,7 @@ impl<'a> MappingView<'a> {
             budget_usd: mapping.budget.map(MicroUsd::to_usd),
             resume_after_limit: mapping.resume_after_limit,
             runs_on: &mapping.runs_on,
+            node_selector: &mapping.node_selector,
             agent: mapping.agent,
             model: mapping.model.as_deref(),
             fallback_agents: &mapping.fallback_agents,

@@ -361,7 +361,11 @@ fn set_run(mut job: Job, run: RunHandle) -> Job {
 fn has_full_handle(job: &Job) -> bool {
     match &job.run {
         Some(RunHandle::Ci { url, .. }) => !url.is_empty(),
-        Some(RunHandle::Machine { .. } | RunHandle::Container { .. }) => true,
+        Some(
+            RunHandle::Machine { .. }
+            | RunHandle::Container { .. }
+            | RunHandle::KubernetesJob { .. },
+        ) => true,
         None => false,
     }
 }

@@ -69,7 +69,9 @@ pub(super) fn finish_without_report(
         (other, _) => {
             let sentence = match job.runner {
                 RunnerKind::Ci => format!("the run ended with conclusion {other}"),
-                RunnerKind::Vm | RunnerKind::Local => format!("the session ended with {other}"),
+                RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes => {
+                    format!("the session ended with {other}")
+                }
             };
             fail(
                 job,
@@ -211,7 +213,7 @@ pub(super) fn fail(job: Job, failure: JobFailure, now: Timestamp) -> Transition 
         planned.breaker = BreakerUpdate::CountFailure;
     }
     let label = failure.label.unwrap_or(match job.runner {
-        RunnerKind::Local => LogLabel::ContainerFailed,
+        RunnerKind::Local | RunnerKind::Kubernetes => LogLabel::ContainerFailed,
         RunnerKind::Ci | RunnerKind::Vm => LogLabel::SessionFailed,
     });
     if job.run.is_some() && !job.failure_reported {
@@ -231,7 +233,9 @@ pub(super) fn fail(job: Job, failure: JobFailure, now: Timestamp) -> Transition 
 /// Ends a job that exceeded a time limit.
 pub(super) fn time_out(job: Job, reason: TimeoutReason, now: Timestamp) -> Transition {
     let label = match (reason, job.runner) {
-        (TimeoutReason::ContainerTimeout, _) | (_, RunnerKind::Local) => LogLabel::ContainerTimeout,
+        (TimeoutReason::ContainerTimeout, _) | (_, RunnerKind::Local | RunnerKind::Kubernetes) => {
+            LogLabel::ContainerTimeout
+        }
         (TimeoutReason::MachineTimeout, _) | (_, RunnerKind::Vm) => LogLabel::MachineTimeout,
         (TimeoutReason::RunNotFound | TimeoutReason::TimedOut, RunnerKind::Ci) => {
             LogLabel::SessionFailed

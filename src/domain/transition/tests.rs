@@ -700,7 +700,12 @@ fn a_cancellation_wins_over_an_unconfirmed_result() {
 
 #[test]
 fn a_start_that_becomes_known_after_the_cancellation_is_stopped_once() {
-    for runner in [RunnerKind::Ci, RunnerKind::Vm, RunnerKind::Local] {
+    for runner in [
+        RunnerKind::Ci,
+        RunnerKind::Vm,
+        RunnerKind::Local,
+        RunnerKind::Kubernetes,
+    ] {
         let reserved = job(JobKind::Implementation, runner, JobState::Reserved);
         let next = cancelled(&reserved, AfterCancel::Stop);
         let effects = next.planned.effects.iter();
@@ -1031,7 +1036,8 @@ fn any_job() -> impl Strategy<Value = Job> {
     let runners = prop_oneof![
         Just(RunnerKind::Ci),
         Just(RunnerKind::Vm),
-        Just(RunnerKind::Local)
+        Just(RunnerKind::Local),
+        Just(RunnerKind::Kubernetes)
     ];
     (
         kinds,

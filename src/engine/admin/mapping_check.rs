@@ -15,7 +15,7 @@ use domain::mapping::{
     Mapping, MappingDraft, MappingError, MappingProblem, MappingWarning, ModelProvider,
     SOURCE_TEAM_KEY, TicketMatch, TicketingConfig, region_warning,
 };
-use domain::runner_mode::{Placement, RunnerMode, choose_placement};
+use domain::runner_mode::{RunnerMode, choose_placement};
 use domain::session_secrets::{SecretScope, variable_from_stored_name};
 use domain::vendor::Vendor;
 use serde_json::Value;
@@ -319,7 +319,7 @@ fn check_runner(app: &App, mapping: &Mapping) -> StoreResult<MappingCheck> {
         }
         Err(reason) => return Ok(MappingCheck::warning("executionMode", reason)),
     };
-    let uses_own_keys = matches!(placement, Placement::Vm | Placement::Local);
+    let uses_own_keys = placement.runner().host().is_some();
     let is_direct = mapping.provider == ModelProvider::Direct;
     if !uses_own_keys || !is_direct || has_model_key(app, &mapping.team_key)? {
         return Ok(MappingCheck::default());

@@ -44,7 +44,8 @@ pub enum SessionSecretError {
 /// [`SessionSecretError::NoSessions`] if not.
 pub fn require_sessions(app: &App) -> Result<(), SessionSecretError> {
     let mode = app.core.store.read(|tx| app.core.runner_mode(tx))?;
-    if app.available_runners().vm || mode == RunnerMode::Local {
+    let available = app.available_runners();
+    if available.vm || available.kubernetes || mode == RunnerMode::Local {
         Ok(())
     } else {
         Err(SessionSecretError::NoSessions)

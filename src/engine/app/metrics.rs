@@ -108,7 +108,7 @@ pub struct Metrics {
     pub started_at: Timestamp,
     routes: Mutex<Vec<Arc<RouteMetrics>>>,
     waiting: Mutex<HashMap<IssueId, Timestamp>>,
-    hosts: [HostGauges; 2],
+    hosts: [HostGauges; HostKind::ALL.len()],
     destroyed: [Counter; ReaperRule::ALL.len()],
 }
 

@@ -363,6 +363,7 @@ impl App {
         RunnerAvailability {
             vm: self.vendors.sessions.has_host(HostKind::Vm),
             local: self.vendors.sessions.has_host(HostKind::Local),
+            kubernetes: self.vendors.sessions.has_host(HostKind::Kubernetes),
             callbacks: self.core.config.has_callbacks(),
             container_reports: self.core.config.containers_can_report(),
         }

@@ -39,6 +39,8 @@ pub enum Connection {
     VmSessions,
     /// Local container engine.
     LocalContainers,
+    /// Kubernetes cluster.
+    Kubernetes,
     /// Chat webhook.
     Notifications,
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use crate::config::{Config, ContainerEngine};
+use crate::config::{Config, ContainerEngine, KubernetesConfig};
+use domain::kubeconfig::Material;
 use domain::secret::Secret;
 use domain::vendor::Vendor;
 use store::{StoreReader, instance};
 use vendors::http::{Client, Proxies, Redactor, Timeouts};
-use vendors::session_hosts::{Docker, FlyMachines, SessionHost, SessionHosts};
+use vendors::session_hosts::{Docker, FlyMachines, Kubernetes, SessionHost, SessionHosts};
 
 use super::StartupSettings;
 
@@ -52,7 +53,53 @@ pub(super) fn build(
             redactor,
         )?));
     }
+    if let Some(cluster) = &config.kubernetes {
+        hosts.push(SessionHost::Kubernetes(kubernetes(
+            cluster, redactor, proxies,
+        )?));
+    }
     Ok(SessionHosts::new(hosts, instance))
+}
+
+/// Creates the client of a Kubernetes cluster. Requests to the cluster of this service bypass the proxy.
+fn kubernetes(
+    config: &KubernetesConfig,
+    redactor: &Redactor,
+    proxies: &Proxies,
+) -> Result<Kubernetes, String> {
+    let access = &config.access;
+    let authority = access.authority.as_ref().map(read).transpose()?;
+    let identity = access.identity.as_ref().map(|[certificate, key]| {
+        Ok::<_, String>(format!("{}\n{}", read(certificate)?, read(key)?))
+    });
+    let proxies = match config.kubeconfig {
+        Some(_) => proxies,
+        None => &Proxies::default(),
+    };
+    let client = Client::with_certificates(
+        proxies,
+        Vendor::Kubernetes.name(),
+        redactor.clone(),
+        authority.as_deref(),
+        identity.transpose()?.as_deref(),
+    )?;
+    Ok(Kubernetes::new(
+        client,
+        &access.server,
+        access.token.clone(),
+        config.jobs.clone(),
+        redactor.clone(),
+    ))
+}
+
+fn read(material: &Material) -> Result<String, String> {
+    match material {
+        Material::Text(text) => Ok(text.expose().to_owned()),
+        Material::File(path) => {
+            let read = std::fs::read_to_string(path);
+            read.map_err(|error| format!("KUBECONFIG: reading {}: {error}", path.display()))
+        }
+    }
 }
 
 /// Creates the client of a container engine.

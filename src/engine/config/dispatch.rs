@@ -21,7 +21,7 @@ impl Validator {
         let text = value.map(str::trim).filter(|text| !text.is_empty())?;
         let mode = RunnerMode::parse(text);
         self.require(mode.is_some(), || {
-            format!("RUNNER_MODE must be one of: default, ci, vm, local, shadow, not '{text}'")
+            format!("RUNNER_MODE must be one of: default, ci, vm, local, shadow, kubernetes, not '{text}'")
         });
         mode
     }

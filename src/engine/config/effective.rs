@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::{Config, GitHubAuthConfig, LogFormat, session_hosts, ticketing};
+use super::{
+    Config, GitHubAuthConfig, KubernetesConfig, LogFormat, kubernetes, session_hosts, ticketing,
+};
 use domain::runner_mode::RunnerMode;
 use domain::secret::Secret;
 use vendors::chat::ChatKind;
@@ -149,6 +151,7 @@ impl Config {
             &self.containers,
             credentials,
         ));
+        values.extend(kubernetes::effective(self.kubernetes.as_ref()));
         values.extend(self.proxy.effective());
         values.extend(ticketing::effective(
             credentials.linear.as_ref(),
@@ -170,6 +173,7 @@ impl Config {
         .flatten()
         .chain(self.credentials.secrets())
         .chain(self.proxy.passwords())
+        .chain(self.kubernetes.iter().flat_map(KubernetesConfig::secrets))
         .map(Secret::expose)
         .collect()
     }

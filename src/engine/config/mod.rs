@@ -9,6 +9,7 @@ mod credentials;
 mod dispatch;
 mod effective;
 mod env_file;
+mod kubernetes;
 mod notices;
 mod observability;
 mod options;
@@ -33,6 +34,8 @@ use vendors::chat::ChatKind;
 pub use address::is_loopback;
 pub use credentials::{Credentials, VendorAddresses};
 pub use env_file::EnvFile;
+pub use kubernetes::KubernetesConfig;
+use kubernetes::KubernetesOptions;
 pub use notices::Notices;
 pub use observability::MetricsConfig;
 pub use options::{Options, default_of};
@@ -81,6 +84,8 @@ pub struct Config {
     pub vm_sessions: VmSessionsConfig,
     /// Local container engine.
     pub containers: ContainersConfig,
+    /// Kubernetes cluster in which runs execute.
+    pub kubernetes: Option<KubernetesConfig>,
     /// Age after which a dedup entry expires; `None` means never.
     pub dedup_window: Option<Duration>,
     /// Hour of the day (UTC) of the digest of what waits for people; `None` for no digest.
@@ -278,6 +283,15 @@ impl Config {
                 options.local_runner_image,
                 options.data_dir_on_host,
                 (&options.local_egress, &options.local_egress_hosts),
+            ),
+            kubernetes: check.kubernetes(
+                KubernetesOptions {
+                    kubeconfig: options.kubeconfig,
+                    namespace: options.kubernetes_namespace,
+                    runtime_class: options.kubernetes_runtime_class,
+                    pull_secret: options.kubernetes_pull_secret,
+                },
+                sources,
             ),
             dedup_window,
             digest_hour,

@@ -23,13 +23,15 @@ pub struct Notices {
 const MAX_CREDENTIALS: usize = 1_000;
 
 /// Variables of other programs, by name or prefix.
-const FOREIGN_VARIABLES: [&str; 23] = [
+const FOREIGN_VARIABLES: [&str; 25] = [
     "ALL_PROXY",
     "AWS_",
     "CREDENTIALS_DIRECTORY",
     "HOME",
     "INVOCATION_ID",
     "JOURNAL_STREAM",
+    "KUBERNETES_PORT",
+    "KUBERNETES_SERVICE_",
     "LANG",
     "LC_",
     "LISTEN_FDS",

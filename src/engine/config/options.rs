@@ -163,7 +163,7 @@ pub struct Options {
     /// Base URL of GitHub's API; set it for GitHub Enterprise Server.
     #[arg(long, env = "GITHUB_API_URL", default_value = "https://api.github.com")]
     pub github_api_url: String,
-    /// Image of CI runs and machines; if unset, the repository decides.
+    /// Image of runs in CI, machines and Kubernetes; if unset, the repository decides.
     #[arg(long, env = "SESSION_IMAGE")]
     pub session_image: Option<String>,
     /// Address from which CI runs without the program in their image fetch it, instead of from this service.
@@ -212,6 +212,18 @@ pub struct Options {
     /// subdomains, addresses, each with or without a port; * is every public host.
     #[arg(long, env = "LOCAL_EGRESS_HOSTS", default_value = "*")]
     pub local_egress_hosts: String,
+    /// Namespace for runs in Kubernetes; unset disables them.
+    #[arg(long, env = "KUBERNETES_NAMESPACE")]
+    pub kubernetes_namespace: Option<String>,
+    /// kubeconfig file of the cluster. If unset, the service account of the pod that this service runs in.
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Runtime class of runs in Kubernetes, such as one of gVisor or Kata Containers.
+    #[arg(long, env = "KUBERNETES_RUNTIME_CLASS")]
+    pub kubernetes_runtime_class: Option<String>,
+    /// Secret in the namespace with the credentials of the registry of the images.
+    #[arg(long, env = "KUBERNETES_PULL_SECRET")]
+    pub kubernetes_pull_secret: Option<String>,
     /// Anthropic API key for runs in machines and containers; workflows use the secrets of their
     /// repository.
     #[arg(
@@ -275,8 +287,8 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub secrets_key: Option<String>,
-    /// Runner mode; takes precedence over the setting in the panel: default, ci, vm, local or
-    /// shadow.
+    /// Runner mode; takes precedence over the setting in the panel: default, ci, vm, local, shadow or
+    /// kubernetes.
     #[arg(long, env = "RUNNER_MODE")]
     pub runner_mode: Option<String>,
     /// Allowed prefixes of the images that repositories name in .agent-implement/image.yml,

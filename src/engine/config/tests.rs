@@ -71,7 +71,7 @@ fn reports_all_problems_at_once() {
         "SESSION_IMAGE must be the name of a container image, not 'a b'",
         "RUNNER_CALLBACK_BASE_URL must be an http or https address, not 'ftp://x'",
         "SECRETS_KEY: it must be 32 bytes in base64",
-        "RUNNER_MODE must be one of: default, ci, vm, local, shadow, not 'docker'",
+        "RUNNER_MODE must be one of: default, ci, vm, local, shadow, kubernetes, not 'docker'",
         "REAPER_DRY_RUN must be true or false, not 'perhaps'",
         "METRICS must be true or false, not 'maybe'",
         "LOG_KEEP_DAYS must be at most 3650",
@@ -422,4 +422,52 @@ fn finds_a_credential_by_its_name_with_or_without_prefix() {
     assert_eq!(found(linear).as_deref(), Some("given"));
     assert!(config.secrets().contains(&"proxy-word"));
     assert!(config.runner_token_secret.is_none());
+}
+
+#[test]
+fn a_cluster_needs_a_namespace_and_a_usable_kubeconfig_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = |name: &str, server: &str, user: &str| {
+        let path = folder.path().join(name);
+        let text = format!(
+            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}], \
+             clusters: [{{name: k, cluster: {{server: '{server}'}}}}], users: [{{name: u, user: {user}}}]}}"
+        );
+        std::fs::write(&path, text).unwrap();
+        format!("--kubeconfig={}", path.display())
+    };
+    let good = written("good", "https://k:6443", "{token: a-token-of-the-cluster}");
+    assert_eq!(
+        read(&[&good], &[]).unwrap().kubernetes,
+        None,
+        "no namespace"
+    );
+    let config = read(&[&good, "--kubernetes-namespace=runs"], &[]).unwrap();
+    assert_eq!(config.kubernetes.as_ref().unwrap().jobs.namespace, "runs");
+    assert!(config.secrets().contains(&"a-token-of-the-cluster"));
+
+    let plugin = written("plugin", "https://k", "{exec: {command: aws}}");
+    let plain = written("plain", "http://cluster.example.com", "{token: t}");
+    let rows = [
+        (
+            "--kubeconfig=/nowhere/config",
+            "KUBECONFIG: /nowhere/config: No such file",
+        ),
+        (
+            plugin.as_str(),
+            "exec is not supported: the service starts no program for a token.",
+        ),
+        (plain.as_str(), "KUBECONFIG must be an https address"),
+    ];
+    for (flag, problem) in rows {
+        let error = read(&[flag, "--kubernetes-namespace=runs"], &[]).unwrap_err();
+        assert!(error.to_string().contains(problem), "{flag}: {error}");
+    }
+    let error = read(&[&good, "--kubernetes-namespace=Runs_1"], &[]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("KUBERNETES_NAMESPACE must be a name of Kubernetes"),
+        "{error}"
+    );
 }

@@ -326,7 +326,7 @@ fn runner(app: &App, mapping: &Mapping, placed: Result<Placement, String>) -> Ve
         }
         Ok(placement) => {
             found.push(CheckResult::ok(check, placement_text(placement)));
-            if placement != Placement::Local {
+            if matches!(placement, Placement::Vm | Placement::Shadow) {
                 found.extend(machine_size(mapping));
             }
             if mapping.provider == ModelProvider::Direct && app.vendors.credentials.model_keys.is_empty() {
@@ -366,6 +366,7 @@ fn placement_text(placement: Placement) -> &'static str {
         Placement::Ci => "its runs execute in CI",
         Placement::Vm => "its runs execute in virtual machines",
         Placement::Local => RUNS_IN_LOCAL_CONTAINERS,
+        Placement::Kubernetes => "its runs execute in Kubernetes",
         Placement::Shadow => "its runs execute in CI, with shadow runs in virtual machines",
     }
 }

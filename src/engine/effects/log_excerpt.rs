@@ -30,9 +30,9 @@ pub(super) async fn read(
             .log_excerpt(repo, *id, waited)
             .await
             .map_err(EffectFailure::from),
-        RunHandle::Machine { .. } | RunHandle::Container { .. } => {
-            session_machine::read_log(&app.vendors, run).await
-        }
+        RunHandle::Machine { .. }
+        | RunHandle::Container { .. }
+        | RunHandle::KubernetesJob { .. } => session_machine::read_log(&app.vendors, run).await,
     };
     let is_late = waited >= LOG_READ_TIMEOUT;
     let outcome = match read {

@@ -28,6 +28,9 @@ use super::{EffectFailure, EffectOutcome, github, run_config, start_refused_even
 /// Time for which a start is retried while the host has no capacity. After it the job fails.
 const MAX_CAPACITY_WAIT: Duration = Duration::from_secs(30 * 60);
 
+/// Time after the time budget until a host ends a machine by itself. Before that, the service does.
+const TIMEOUT_RESERVE: Duration = Duration::from_secs(10 * 60);
+
 impl From<SessionHostError> for EffectFailure {
     fn from(error: SessionHostError) -> Self {
         match error {
@@ -127,6 +130,8 @@ async fn spec(
         environment: session_environment(required, &extra_env, secrets),
         socket_folder: socket_folder(app, host)?,
         is_isolated: is_isolated(app, host),
+        node_selector: session.node_selector.clone(),
+        max_lifetime: job.timeout() + TIMEOUT_RESERVE,
         labels: MachineLabels::for_job(job, app.vendors.sessions.instance(), app.core.now()),
     })
 }

@@ -241,6 +241,6 @@ fn callback_url(app: &App, job: &Job) -> Option<String> {
         RunnerKind::Local if config.isolates_containers() => Some(run_socket::callback_url()),
         _ if config.has_callbacks() => config.callback_base_url.clone(),
         RunnerKind::Local => Some(run_socket::callback_url()),
-        RunnerKind::Ci | RunnerKind::Vm => None,
+        RunnerKind::Ci | RunnerKind::Vm | RunnerKind::Kubernetes => None,
     }
 }

@@ -15,8 +15,7 @@ const MACHINE_GONE: &str = "its machine gone";
 
 /// Checks every job that runs on a session machine, with one list call per host.
 pub(super) async fn check_machines(app: &App, active: &[Job]) -> StoreResult<()> {
-    let hosts = [HostKind::Vm, HostKind::Local];
-    let checks = hosts.into_iter().map(|host| {
+    let checks = HostKind::ALL.into_iter().map(|host| {
         let jobs = active.iter().filter(|job| job.runner.host() == Some(host));
         check_host(app, host, jobs.collect())
     });
@@ -57,11 +56,16 @@ fn is_machine_of(machine: &Machine, job: &Job) -> bool {
 
 /// Event of a machine that its host lists. `None` while the end of the run cannot be determined.
 async fn observed_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEvent> {
-    let activity = match machine.state.phase() {
-        MachinePhase::Starting => RunActivity::Queued,
-        MachinePhase::Running => RunActivity::InProgress,
-        MachinePhase::Stopped => return stopped_event(app, job, machine).await,
-        MachinePhase::Destroying => {
+    let age = app.core.now().since(machine.created_at);
+    let permanent = { machine.problem.as_ref() }.filter(|problem| age >= problem.permanent_after);
+    let activity = match (machine.state.phase(), permanent) {
+        (MachinePhase::Starting, Some(problem)) => {
+            return ended_event(app, job, machine.run_handle(), problem.message.clone()).await;
+        }
+        (MachinePhase::Starting, None) => RunActivity::Queued,
+        (MachinePhase::Running, _) => RunActivity::InProgress,
+        (MachinePhase::Stopped, _) => return stopped_event(app, job, machine).await,
+        (MachinePhase::Destroying, _) => {
             return ended_event(app, job, machine.run_handle(), MACHINE_GONE.to_owned()).await;
         }
     };
@@ -79,9 +83,10 @@ async fn stopped_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEve
         }
     };
     let conclusion = match inspected {
-        Some(machine) => match machine.exit {
-            Some(exit) => exit.conclusion(),
-            None => format!("its machine {}", machine.state.as_str()),
+        Some(machine) => match (machine.exit, machine.problem) {
+            (Some(exit), _) => exit.conclusion(),
+            (None, Some(problem)) => problem.message,
+            (None, None) => format!("its machine {}", machine.state.as_str()),
         },
         None => MACHINE_GONE.to_owned(),
     };

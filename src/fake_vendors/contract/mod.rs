@@ -9,6 +9,7 @@ mod chat;
 mod github;
 mod graphql;
 mod jira;
+pub(crate) mod kubernetes;
 mod linear;
 mod machines;
 mod rule;
@@ -37,6 +38,7 @@ fn contract_of(vendor: &str) -> Option<Contract> {
         "jira" => (jira::CALLS, jira::check),
         "fly" => (machines::FLY_CALLS, machines::check_fly),
         "docker" => (machines::DOCKER_CALLS, machines::check_docker),
+        "kubernetes" => (kubernetes::CALLS, kubernetes::check),
         "chat" => (chat::CALLS, chat::check),
         _ => return None,
     };
@@ -145,7 +147,15 @@ impl RequestLog {
             .iter()
             .flat_map(LoggedRequest::call_names)
             .collect();
-        let known = ["linear", "github", "jira", "fly", "docker", "chat"];
+        let known = [
+            "linear",
+            "github",
+            "jira",
+            "fly",
+            "docker",
+            "kubernetes",
+            "chat",
+        ];
         let rules = known.into_iter().flat_map(|vendor| {
             let calls = contract_of(vendor).map_or(&[][..], |contract| contract.calls);
             calls.iter().map(move |rule| rule.name(vendor))

@@ -1,4 +1,4 @@
-//! Machines that really run: the shared part of the fake Fly Machines API and the fake Docker engine.
+//! Machines that really run: the shared part of the fake Fly Machines API, Docker engine and Kubernetes cluster.
 //!
 //! A machine is a folder and a process session. Its state is read from these on every request, so
 //! machines keep their state across a restart of the fake vendors.
@@ -6,6 +6,7 @@
 pub(crate) mod docker;
 pub(crate) mod fly;
 pub(crate) mod image_build;
+pub(crate) mod kubernetes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -92,7 +93,7 @@ pub struct MachineSnapshot {
     pub image: String,
     /// Environment that it was created with.
     pub env: BTreeMap<String, String>,
-    /// Metadata (Fly) or labels (Docker).
+    /// Metadata (Fly), labels (Docker), or labels and annotations (Kubernetes).
     pub labels: BTreeMap<String, String>,
     /// Body of the create request.
     pub create_request: Value,
@@ -160,7 +161,8 @@ impl MachineHost {
 
     fn update(&self, id: &str, edit: impl FnOnce(&mut FakeMachine)) {
         self.store.update_and_flush(|machines| {
-            if let Some(machine) = machines.iter_mut().find(|machine| machine.id == id) {
+            let mut present = machines.iter_mut().filter(|machine| !machine.removed);
+            if let Some(machine) = present.find(|machine| machine.id == id) {
                 edit(machine);
             }
         });

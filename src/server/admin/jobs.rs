@@ -192,9 +192,11 @@ impl<'a> JobView<'a> {
         let (failure_code, failure_reason) = failure(&job.state);
         let (run_id, run_url, machine_id) = match &job.run {
             Some(RunHandle::Ci { id, url }) => (Some(id.to_string()), non_empty(url), None),
-            Some(RunHandle::Machine { id, .. } | RunHandle::Container { id }) => {
-                (None, None, non_empty(id))
-            }
+            Some(
+                RunHandle::Machine { id, .. }
+                | RunHandle::Container { id }
+                | RunHandle::KubernetesJob { id },
+            ) => (None, None, non_empty(id)),
             None => (None, None, None),
         };
         Self {

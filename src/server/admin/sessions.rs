@@ -12,6 +12,7 @@ use domain::audit::Actor;
 use domain::ids::{IssueKey, JobId};
 use domain::machine::{HostKind, Machine, MachinePhase};
 use domain::time::Timestamp;
+use domain::vendor::Vendor;
 use engine::app::App;
 use engine::reap::{self, DestroyOutcome};
 
@@ -80,7 +81,7 @@ async fn destroy(PathSegment(machine): PathSegment, by: Actor, app: App) -> ApiR
 /// Builds the error text about a host that does not respond.
 fn unreachable_message(app: &App, host: HostKind, reason: &str) -> String {
     let name = match host {
-        HostKind::Vm => "Fly Machines".to_owned(),
+        HostKind::Vm | HostKind::Kubernetes => Vendor::from(host).name().to_owned(),
         HostKind::Local => format!(
             "The container engine at {}",
             app.core.config.containers.engine

@@ -210,8 +210,7 @@ fn vendors(page: &mut Exposition, app: &App) {
 }
 
 fn machines(page: &mut Exposition, app: &App) {
-    let hosts =
-        [HostKind::Vm, HostKind::Local].map(|host| (host, app.live.metrics.host_machines(host)));
+    let hosts = HostKind::ALL.map(|host| (host, app.live.metrics.host_machines(host)));
     let mut family = page.gauge(
         "agent_implement_machines",
         "Machines found by the last reaper sweep.",

@@ -214,6 +214,7 @@ impl FlyMachines {
         Machine {
             host: HostKind::Vm,
             exit: wire.exit(),
+            problem: None,
             state: MachineState::new(wire.state),
             region: wire.region.filter(|region| !region.is_empty()),
             log_url: self.log_url(&wire.id),

@@ -1,11 +1,12 @@
 //! Hosts on which runs execute.
 //!
 //! [`ci`] dispatches workflows of the repository host. [`SessionHosts`] creates machines: virtual
-//! machines of Fly, or containers of a Docker engine.
+//! machines of Fly, containers of a Docker engine, or Jobs of a Kubernetes cluster.
 
 pub mod ci;
 mod docker;
 mod fly_machines;
+mod kubernetes;
 
 use futures_util::future::join_all;
 
@@ -16,6 +17,7 @@ use domain::machine::{EnvVarMap, HostKind, Machine, MachineRef, MachineSpec};
 pub use docker::container_log_tail;
 pub use docker::{Docker, ImageBuild, ImageBuildError};
 pub use fly_machines::FlyMachines;
+pub use kubernetes::{ClusterReport, JobSettings, Kubernetes};
 
 /// Command of every session. It replaces the command of the image.
 const SESSION_COMMAND: [&str; 2] = ["agent-implement", "run"];
@@ -27,6 +29,8 @@ pub enum SessionHost {
     Vm(FlyMachines),
     /// Containers of a local engine.
     Local(Docker),
+    /// Jobs of a Kubernetes cluster.
+    Kubernetes(Kubernetes),
 }
 
 impl SessionHost {
@@ -35,6 +39,7 @@ impl SessionHost {
         match self {
             SessionHost::Vm(_) => HostKind::Vm,
             SessionHost::Local(_) => HostKind::Local,
+            SessionHost::Kubernetes(_) => HostKind::Kubernetes,
         }
     }
 }
@@ -85,6 +90,7 @@ fn not_configured(host: HostKind) -> &'static str {
     match host {
         HostKind::Vm => "VM sessions are not configured",
         HostKind::Local => "local containers are not configured",
+        HostKind::Kubernetes => "Kubernetes is not configured",
     }
 }
 
@@ -106,9 +112,13 @@ impl SessionHosts {
 
     /// Returns what keeps each host from answering at the moment.
     pub fn availability(&self) -> impl Iterator<Item = (HostKind, Availability)> {
-        self.hosts.iter().map(|host| match host {
-            SessionHost::Vm(vm) => (HostKind::Vm, vm.availability()),
-            SessionHost::Local(docker) => (HostKind::Local, docker.availability()),
+        self.hosts.iter().map(|host| {
+            let availability = match host {
+                SessionHost::Vm(vm) => vm.availability(),
+                SessionHost::Local(docker) => docker.availability(),
+                SessionHost::Kubernetes(cluster) => cluster.availability(),
+            };
+            (host.kind(), availability)
         })
     }
 
@@ -134,6 +144,7 @@ impl SessionHosts {
         Ok(match self.find_host(host)? {
             SessionHost::Vm(vm) => vm.start(spec, &self.instance).await?,
             SessionHost::Local(docker) => docker.start(spec, &self.instance).await?,
+            SessionHost::Kubernetes(cluster) => cluster.start(spec, &self.instance).await?,
         })
     }
 
@@ -160,6 +171,7 @@ impl SessionHosts {
         Ok(match self.find_host(host)? {
             SessionHost::Vm(vm) => vm.list(&self.instance).await?,
             SessionHost::Local(docker) => docker.list(&self.instance).await?,
+            SessionHost::Kubernetes(cluster) => cluster.list(&self.instance).await?,
         })
     }
 
@@ -176,7 +188,22 @@ impl SessionHosts {
     pub async fn image_labels(&self, image: &str) -> Result<Option<EnvVarMap>, SessionHostError> {
         match self.find_host(HostKind::Local)? {
             SessionHost::Local(docker) => Ok(docker.image_labels(image).await?),
-            SessionHost::Vm(_) => Err(SessionHostError::NotConfigured(HostKind::Local)),
+            SessionHost::Vm(_) | SessionHost::Kubernetes(_) => {
+                Err(SessionHostError::NotConfigured(HostKind::Local))
+            }
+        }
+    }
+
+    /// Returns what the Kubernetes cluster allows, and how it protects itself from runs.
+    ///
+    /// # Errors
+    /// Fails if no cluster is configured, or if it rejects the request or does not respond.
+    pub async fn cluster_report(&self) -> Result<ClusterReport, SessionHostError> {
+        match self.find_host(HostKind::Kubernetes)? {
+            SessionHost::Kubernetes(cluster) => Ok(cluster.report().await?),
+            SessionHost::Vm(_) | SessionHost::Local(_) => {
+                Err(SessionHostError::NotConfigured(HostKind::Kubernetes))
+            }
         }
     }
 
@@ -188,6 +215,9 @@ impl SessionHosts {
         Ok(match self.find_host(machine.host)? {
             SessionHost::Vm(vm) => vm.inspect(&machine.id, &self.instance).await?,
             SessionHost::Local(docker) => docker.inspect(&machine.id, &self.instance).await?,
+            SessionHost::Kubernetes(cluster) => {
+                cluster.inspect(&machine.id, &self.instance).await?
+            }
         })
     }
 
@@ -200,6 +230,7 @@ impl SessionHosts {
         match self.find_host(machine.host)? {
             SessionHost::Vm(vm) => vm.stop(&machine.id).await?,
             SessionHost::Local(docker) => docker.stop(&machine.id).await?,
+            SessionHost::Kubernetes(cluster) => cluster.stop(&machine.id, &self.instance).await?,
         }
         Ok(())
     }
@@ -212,6 +243,9 @@ impl SessionHosts {
         match self.find_host(machine.host)? {
             SessionHost::Vm(vm) => vm.destroy(&machine.id).await?,
             SessionHost::Local(docker) => docker.destroy(&machine.id).await?,
+            SessionHost::Kubernetes(cluster) => {
+                cluster.destroy(&machine.id, &self.instance).await?;
+            }
         }
         Ok(())
     }
@@ -224,6 +258,9 @@ impl SessionHosts {
         Ok(match self.find_host(machine.host)? {
             SessionHost::Vm(vm) => vm.log_tail(&machine.id).await?,
             SessionHost::Local(docker) => docker.log_tail(&machine.id).await?,
+            SessionHost::Kubernetes(cluster) => {
+                cluster.log_tail(&machine.id, &self.instance).await?
+            }
         })
     }
 }

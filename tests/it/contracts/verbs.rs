@@ -14,7 +14,7 @@ use domain::stage::Stage;
 use domain::ticket_comment::CommentWatch;
 use domain::time::Timestamp;
 use engine::runner_image::{self, AgentVersions, RunnerImage};
-use fake_vendors::{CheckKind, CheckReport, FakeService, FaultRates, InjectedFault};
+use fake_vendors::{CheckKind, CheckReport, FakeService, FaultRates, InjectedFault, PodProblem};
 use vendors::chat::{ChatKind, ChatWebhook};
 use vendors::http::{Client, Redactor};
 use vendors::scm::{
@@ -650,7 +650,7 @@ pub async fn post_to_both_chats(env: &TestEnv) {
 pub async fn create_and_destroy_machines(env: &TestEnv) {
     let sessions = &env.app.vendors.sessions;
     env.vendors.docker().add_registry_image("acme/runner:1");
-    for host in [HostKind::Vm, HostKind::Local] {
+    for host in HostKind::ALL {
         let job = JobId::from("01JMACHINE");
         let spec = MachineSpec {
             name: machine_name(&job),
@@ -659,6 +659,8 @@ pub async fn create_and_destroy_machines(env: &TestEnv) {
             memory_mb: 512,
             socket_folder: None,
             is_isolated: false,
+            node_selector: [("pool".to_owned(), "agents".to_owned())].into(),
+            max_lifetime: Duration::from_secs(600),
             environment: [("GREETING".to_owned(), "hello".to_owned())].into(),
             labels: MachineLabels {
                 instance: sessions.instance().to_owned(),
@@ -673,10 +675,14 @@ pub async fn create_and_destroy_machines(env: &TestEnv) {
             MachineStartOutcome::Started(machine) => machine,
             other => panic!("{other:?}"),
         };
+        let refused = PodProblem::NotCreated("no pod may be created");
+        env.vendors.kubernetes().set_pod_problem(Some(refused));
         let machine = start().await;
+        sessions.list(host).await.unwrap();
+        env.vendors.kubernetes().set_pod_problem(None);
         assert_eq!(start().await.id, machine.id, "the name is taken by our own");
         assert_eq!(sessions.list(host).await.unwrap().len(), 1);
-        assert_eq!(sessions.list_all().await.len(), 2);
+        assert_eq!(sessions.list_all().await.len(), 3);
         let found = sessions.find(host, &job).await.unwrap().unwrap();
         let machine = found.reference();
         let inspected = sessions.inspect(&machine).await.unwrap().unwrap();
@@ -692,6 +698,7 @@ pub async fn create_and_destroy_machines(env: &TestEnv) {
         assert_eq!(sessions.inspect(&machine).await.unwrap(), None);
         assert_eq!(sessions.log_tail(&machine).await.unwrap(), None);
     }
+    sessions.cluster_report().await.unwrap();
     let labels = sessions.image_labels("acme/runner:1").await.unwrap();
     assert!(labels.is_some(), "the image was fetched for the container");
     let image = RunnerImage {

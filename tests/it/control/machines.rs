@@ -1,8 +1,8 @@
 //! Cancelled runs in machines and containers.
 
 use domain::machine::HostKind;
+use fake_vendors::InjectedFault;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
-use fake_vendors::{FakeService, InjectedFault, MachineHost};
 use serde_json::json;
 
 use super::{MINUTE, cancel, drain, settle};
@@ -15,20 +15,6 @@ enum SessionState {
     Running,
     AnswerLost,
     HostDown,
-}
-
-fn host_of(env: &TestEnv, host: HostKind) -> &MachineHost {
-    match host {
-        HostKind::Vm => env.vendors.fly().host(),
-        HostKind::Local => env.vendors.docker().host(),
-    }
-}
-
-fn faults_of(env: &TestEnv, host: HostKind) -> &fake_vendors::FaultInjector {
-    env.vendors.faults(match host {
-        HostKind::Vm => FakeService::Fly,
-        HostKind::Local => FakeService::Docker,
-    })
 }
 
 async fn start_session(host: HostKind, state: SessionState) -> TestEnv {
@@ -45,8 +31,10 @@ async fn start_session(host: HostKind, state: SessionState) -> TestEnv {
         let call = match host {
             HostKind::Vm => "POST /v1/apps",
             HostKind::Local => "/start",
+            HostKind::Kubernetes => "PATCH /apis/batch",
         };
-        faults_of(&env, host).inject_on_match(call, InjectedFault::DropResponse);
+        env.faults_of(host)
+            .inject_on_match(call, InjectedFault::DropResponse);
     }
     engine::poll::run_once(&env.app).await.unwrap();
     if state == SessionState::Reserved {
@@ -54,16 +42,17 @@ async fn start_session(host: HostKind, state: SessionState) -> TestEnv {
     }
     drain(&env).await;
     env.wait_until("the machine exists", || {
-        host_of(&env, host).snapshots().len() == 1
+        env.fake_host(host).snapshots().len() == 1
     })
     .await;
-    faults_of(&env, host).set_outage(state == SessionState::HostDown);
+    env.faults_of(host)
+        .set_outage(state == SessionState::HostDown);
     env
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_session_is_destroyed_in_every_state() {
-    for host in [HostKind::Vm, HostKind::Local] {
+    for host in HostKind::ALL {
         for state in [
             SessionState::Reserved,
             SessionState::Running,
@@ -81,11 +70,11 @@ async fn a_cancelled_session_is_destroyed_in_every_state() {
                 }
                 let labels = env.vendors.linear().issue("ENG-1").labels();
                 assert_eq!(labels, [""; 0], "the ticket does not wait for the host");
-                assert_eq!(host_of(&env, host).snapshots().len(), 1);
-                faults_of(&env, host).set_outage(false);
+                assert_eq!(env.fake_host(host).snapshots().len(), 1);
+                env.faults_of(host).set_outage(false);
             }
             settle(&env).await;
-            let left = host_of(&env, host).snapshots();
+            let left = env.fake_host(host).snapshots();
             assert!(left.is_empty(), "{host:?} {state:?} {left:#?}");
             assert_eq!(
                 env.jobs("ENG-1").len(),

@@ -229,7 +229,7 @@ async fn creates_a_project_in_nine_steps() {
         json!({"days": ["mon", "fri"], "from": "08:00", "to": "18:00", "timeZone": "UTC"});
     assert_eq!(window, expected);
     // The page says that there are no secrets, and does not ask for them.
-    browser.wait_for_text_anywhere("Neither is in use.").await;
+    browser.wait_for_text_anywhere("None is in use.").await;
     let mut errors = console_errors(browser.take_console_log().await);
     errors.retain(|line| !line.contains("/api/ticketing-b/"));
     assert!(

@@ -181,7 +181,10 @@ impl Reader {
     fn read_runner_mode(&mut self, mode: &Value) {
         self.file.runner_mode = mode.as_str().and_then(RunnerMode::parse);
         if self.file.runner_mode.is_none() {
-            self.reject(RUNNER_MODE, "must be default, ci, vm, local or shadow");
+            self.reject(
+                RUNNER_MODE,
+                "must be default, ci, vm, local, shadow or kubernetes",
+            );
         }
     }
 }

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::{Certificate, Identity};
+
 use super::error_text::root_cause;
 use super::{Client, Inner, Proxies, TOTAL_TIMEOUT};
 use crate::http::Redactor;
@@ -60,6 +62,40 @@ impl Client {
     ) -> Result<Self, String> {
         Self::build(vendor, redactor, Timeouts::default(), || {
             proxies.apply_to(reqwest::Client::builder())
+        })
+    }
+
+    /// Creates a client of a server with its own certificate authority. `authority` holds its certificates, `identity`
+    /// a client certificate and its key, all in PEM format. Without an authority, those of this machine apply.
+    ///
+    /// # Errors
+    /// Same as [`Client::new`]. Returns an error if a certificate or key is invalid.
+    pub fn with_certificates(
+        proxies: &Proxies,
+        vendor: &'static str,
+        redactor: Redactor,
+        authority: Option<&str>,
+        identity: Option<&str>,
+    ) -> Result<Self, String> {
+        let invalid = |what: &str, error| format!("{what} of {vendor}: {}", root_cause(&error));
+        let authority = authority.map(|pem| Certificate::from_pem_bundle(pem.as_bytes()));
+        let authority = authority
+            .transpose()
+            .map_err(|error| invalid("the certificate authority", error))?;
+        let identity = identity.map(|pem| Identity::from_pem(pem.as_bytes()));
+        let identity = identity
+            .transpose()
+            .map_err(|error| invalid("the client certificate", error))?;
+        Self::build(vendor, redactor, Timeouts::default(), || {
+            let builder = proxies.apply_to(reqwest::Client::builder());
+            let builder = match &authority {
+                Some(certificates) => builder.tls_certs_only(certificates.clone()),
+                None => builder,
+            };
+            match &identity {
+                Some(identity) => builder.identity(identity.clone()),
+                None => builder,
+            }
         })
     }
 

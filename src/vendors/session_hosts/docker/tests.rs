@@ -67,6 +67,8 @@ async fn retries_without_the_host_gateway_if_the_engine_rejects_it() {
         memory_mb: 256,
         socket_folder: None,
         is_isolated: false,
+        node_selector: Default::default(),
+        max_lifetime: std::time::Duration::ZERO,
         environment: [].into(),
         labels: MachineLabels {
             instance: "here".into(),

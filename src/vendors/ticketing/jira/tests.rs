@@ -63,6 +63,7 @@ pub(super) fn mapping(team: &str, clause: &str, repo: &str, status: Option<&str>
         max_job_minutes: None,
         budget: None,
         resume_after_limit: true,
+        node_selector: Default::default(),
         runs_on: Vec::new(),
         agent: None,
         model: None,

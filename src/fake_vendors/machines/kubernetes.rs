@@ -1,0 +1,440 @@
+//! Fake Kubernetes cluster: the API server, and what its controllers and its only node do.
+
+mod core_api;
+mod objects;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{FakeMachine, FakeMachineState, MachineHost, string_list, string_map};
+use crate::clock;
+use crate::contract::kubernetes::object_violations;
+use crate::http::{HttpRequest, HttpResponse};
+use crate::persistence::{PersistedModel, lock, write_atomic};
+use objects::{invalid_metadata, job_json, matches_labels, secret_name};
+
+const NAMESPACE: &str = "agent-runs";
+const TOKEN: &str = "kubernetes-token-of-the-sandbox";
+
+/// Fake Kubernetes cluster. Clones share their state.
+#[derive(Clone)]
+pub struct FakeKubernetes {
+    host: Arc<MachineHost>,
+    secrets: Arc<PersistedModel<BTreeMap<String, Value>>>,
+    state: Arc<Mutex<ClusterState>>,
+    /// Held while pods are started, so that each is started once.
+    starting: Arc<Mutex<()>>,
+    dir: PathBuf,
+}
+
+struct ClusterState {
+    token: String,
+    problem: Option<PodProblem>,
+    refusals: Vec<Refusal>,
+    denied_rights: BTreeSet<String>,
+    is_protected: bool,
+}
+
+struct Refusal {
+    line: String,
+    status: u16,
+    reason: String,
+    message: String,
+}
+
+/// Why the pods of the cluster do not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodProblem {
+    /// The container waits for this reason, with this message.
+    Waiting(&'static str, &'static str),
+    /// No node has room.
+    Unschedulable,
+    /// The pod is refused with this message.
+    NotCreated(&'static str),
+}
+
+impl FakeKubernetes {
+    /// Opens the cluster and writes its kubeconfig file. `server` is the address of the API server.
+    pub(crate) fn open(dir: &Path, server: &str) -> anyhow::Result<Self> {
+        let cluster = Self {
+            host: Arc::new(MachineHost::open(dir, "kubernetes")?),
+            secrets: Arc::new(PersistedModel::open(dir.join("kubernetes-secrets.json"))?),
+            state: Arc::new(Mutex::new(ClusterState {
+                token: TOKEN.to_owned(),
+                problem: None,
+                refusals: Vec::new(),
+                denied_rights: BTreeSet::new(),
+                is_protected: true,
+            })),
+            starting: Arc::default(),
+            dir: dir.to_owned(),
+        };
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "sandbox",
+            "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "runner"}}],
+            "clusters": [{"name": "sandbox", "cluster": {"server": server}}],
+            "users": [{"name": "runner", "user": {"tokenFile": "kubernetes-token"}}],
+        });
+        write_atomic(&cluster.kubeconfig(), config.to_string().as_bytes())?;
+        write_atomic(&dir.join("kubernetes-token"), TOKEN.as_bytes())?;
+        cluster.start_pods();
+        Ok(cluster)
+    }
+
+    /// Returns the kubeconfig file. It is JSON, which is YAML, and names a token file.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("kubeconfig")
+    }
+
+    /// Returns the only namespace.
+    pub fn namespace(&self) -> &'static str {
+        NAMESPACE
+    }
+
+    /// Returns the Jobs. Their id is their name.
+    pub fn host(&self) -> &MachineHost {
+        &self.host
+    }
+
+    /// Returns the Secrets by name.
+    pub fn secrets(&self) -> BTreeMap<String, Value> {
+        self.secrets.read(Clone::clone)
+    }
+
+    /// Sets why pods do not start from now on.
+    pub fn set_pod_problem(&self, problem: Option<PodProblem>) {
+        lock(&self.state).problem = problem;
+        self.start_pods();
+    }
+
+    /// Refuses the next request whose method and path contain `line`.
+    pub fn refuse_next(&self, line: &str, status: u16, reason: &str, message: &str) {
+        lock(&self.state).refusals.push(Refusal {
+            line: line.to_owned(),
+            status,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        });
+    }
+
+    /// Takes rights away from the account, such as `create jobs`, as an access review reports them.
+    pub fn deny_rights(&self, rights: &[&str]) {
+        let rights = rights.iter().map(|right| (*right).to_owned());
+        lock(&self.state).denied_rights.extend(rights);
+    }
+
+    /// Removes the Pod Security Standard and the NetworkPolicy of the namespace.
+    pub fn remove_protection(&self) {
+        lock(&self.state).is_protected = false;
+    }
+
+    /// Replaces the token of the account, and its file.
+    pub fn rotate_token(&self, token: &str) -> anyhow::Result<()> {
+        lock(&self.state).token = token.to_owned();
+        write_atomic(&self.dir.join("kubernetes-token"), token.as_bytes())
+    }
+
+    pub(crate) fn rate_limited_response(left: Duration) -> HttpResponse {
+        let message =
+            "the server has received too many requests and has asked us to try again later";
+        let response = status(429, "TooManyRequests", message);
+        response.header("retry-after", left.as_secs().max(1))
+    }
+
+    pub(crate) fn handle(&self, request: &HttpRequest) -> HttpResponse {
+        let bearer = format!("Bearer {}", lock(&self.state).token);
+        if request.header("authorization") != Some(bearer.as_str()) {
+            return status(401, "Unauthorized", "Unauthorized");
+        }
+        if let Some(refusal) = self.take_refusal(request) {
+            return status(refusal.status, &refusal.reason, &refusal.message);
+        }
+        let response = self.route(request);
+        self.start_pods();
+        response
+    }
+
+    fn take_refusal(&self, request: &HttpRequest) -> Option<Refusal> {
+        let line = format!("{} {}", request.method, request.path);
+        let refusals = &mut lock(&self.state).refusals;
+        let at = { refusals.iter() }.position(|refusal| line.contains(&refusal.line))?;
+        Some(refusals.remove(at))
+    }
+
+    fn route(&self, request: &HttpRequest) -> HttpResponse {
+        let segments = request.segments();
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match (request.method.as_str(), &segments[..]) {
+            ("GET", ["version"]) => HttpResponse::json(
+                200,
+                &json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"}),
+            ),
+            (
+                "POST",
+                [
+                    "apis",
+                    "authorization.k8s.io",
+                    "v1",
+                    "selfsubjectaccessreviews",
+                ],
+            ) => self.review(request),
+            ("GET", ["api", "v1", "namespaces", namespace]) if *namespace == NAMESPACE => {
+                let labels = match lock(&self.state).is_protected {
+                    true => json!({"pod-security.kubernetes.io/enforce": "restricted"}),
+                    false => json!({}),
+                };
+                HttpResponse::json(
+                    200,
+                    &json!({"metadata": {"name": namespace, "labels": labels}}),
+                )
+            }
+            ("GET", ["api", "v1", "namespaces", namespace]) => {
+                not_found(&format!("namespaces \"{namespace}\" not found"))
+            }
+            (
+                method,
+                [
+                    "apis",
+                    "batch",
+                    "v1",
+                    "namespaces",
+                    namespace,
+                    "jobs",
+                    rest @ ..,
+                ],
+            ) => self.jobs(method, namespace, rest, request),
+            (
+                "GET",
+                [
+                    "apis",
+                    "networking.k8s.io",
+                    "v1",
+                    "namespaces",
+                    _,
+                    "networkpolicies",
+                ],
+            ) => {
+                let policy = json!({"spec": {
+                    "podSelector": {"matchLabels": {"agent_implement_purpose": "session"}},
+                    "policyTypes": ["Ingress", "Egress"],
+                }});
+                items(
+                    [policy]
+                        .into_iter()
+                        .filter(|_| lock(&self.state).is_protected),
+                )
+            }
+            (method, ["api", "v1", "namespaces", namespace, rest @ ..]) => {
+                self.core(method, namespace, rest, request)
+            }
+            _ => not_found("the server could not find the requested resource"),
+        }
+    }
+
+    fn review(&self, request: &HttpRequest) -> HttpResponse {
+        let mut review = request.json().unwrap_or_default();
+        let wanted = &review["spec"]["resourceAttributes"];
+        let part = |name: &str| wanted[name].as_str().unwrap_or_default();
+        let right = match part("subresource") {
+            "" => format!("{} {}", part("verb"), part("resource")),
+            subresource => format!("{} {}/{subresource}", part("verb"), part("resource")),
+        };
+        let is_denied = lock(&self.state).denied_rights.contains(&right);
+        review["status"] = json!({"allowed": !is_denied});
+        HttpResponse::json(201, &review)
+    }
+
+    fn jobs(
+        &self,
+        method: &str,
+        namespace: &str,
+        rest: &[&str],
+        request: &HttpRequest,
+    ) -> HttpResponse {
+        match (method, rest) {
+            ("POST", []) if namespace != NAMESPACE => {
+                not_found(&format!("namespaces \"{namespace}\" not found"))
+            }
+            ("POST", []) => self.create_job(request),
+            ("GET", []) => {
+                let selector = request.query_param("labelSelector").unwrap_or_default();
+                let jobs = self
+                    .jobs_json()
+                    .into_iter()
+                    .filter(|_| namespace == NAMESPACE);
+                items(jobs.filter(|job| matches_labels(job, &selector)))
+            }
+            (_, [name]) => match self.host.find(name).filter(|job| job.name == *name) {
+                Some(job) => self.job_request(method, &job, request),
+                None => not_found(&format!("jobs.batch \"{name}\" not found")),
+            },
+            _ => not_found("the server could not find the requested resource"),
+        }
+    }
+
+    fn job_request(&self, method: &str, job: &FakeMachine, request: &HttpRequest) -> HttpResponse {
+        match method {
+            "GET" => HttpResponse::json(200, &self.job_json(job)),
+            "PATCH" => {
+                let change = request.json().unwrap_or_default();
+                let suspend = change["spec"]["suspend"].clone();
+                self.host.update(&job.id, |job| {
+                    job.create_request["spec"]["suspend"] = suspend
+                });
+                self.start_pods();
+                let job = self.host.find(&job.id).unwrap_or_else(|| job.clone());
+                HttpResponse::json(200, &self.job_json(&job))
+            }
+            "DELETE" => {
+                let options = request.json().unwrap_or_default();
+                let (uid, wanted) = (objects::uid(job), &options["preconditions"]["uid"]);
+                if wanted.as_str().is_some_and(|wanted| wanted != uid) {
+                    let message = "the UID in the precondition does not match the UID in record";
+                    return status(409, "Conflict", message);
+                }
+                self.host.remove(&job.id);
+                // The garbage collector deletes what the Job owned.
+                let owner =
+                    |secret: &Value| secret["metadata"]["ownerReferences"][0]["uid"].clone();
+                self.secrets
+                    .update_and_flush(|secrets| secrets.retain(|_, secret| owner(secret) != uid));
+                status(200, "", "")
+            }
+            _ => status(
+                405,
+                "MethodNotAllowed",
+                "the server does not allow this method",
+            ),
+        }
+    }
+
+    fn create_job(&self, request: &HttpRequest) -> HttpResponse {
+        let mut body = match valid_object(request, "Job.batch") {
+            Ok(body) => body,
+            Err(refusal) => return refusal,
+        };
+        let name = body["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if self.host.find(&name).is_some() {
+            let message = format!("jobs.batch \"{name}\" already exists");
+            return status(409, "AlreadyExists", &message);
+        }
+        let now = clock::now_ms();
+        body["metadata"]["uid"] = json!(format!("{:032x}", fastrand::u128(..)));
+        body["metadata"]["creationTimestamp"] = json!(clock::iso(now));
+        let container = &body["spec"]["template"]["spec"]["containers"][0];
+        let about = &body["metadata"];
+        let mut labels = string_map(&about["annotations"]);
+        labels.extend(string_map(&about["labels"]));
+        let job = FakeMachine {
+            id: name.clone(),
+            name,
+            image: container["image"].as_str().unwrap_or_default().to_owned(),
+            region: String::new(),
+            env: BTreeMap::new(),
+            command: string_list(&container["command"]),
+            labels,
+            create_request: body.clone(),
+            created_at: now,
+            started_at: None,
+            stop_requested_at: None,
+            state_override: None,
+            removed: false,
+        };
+        self.host.add(job);
+        HttpResponse::json(201, &body)
+    }
+
+    /// Starts the pods of Jobs that are not suspended and whose Secret exists.
+    fn start_pods(&self) {
+        let _starting = lock(&self.starting);
+        if lock(&self.state).problem.is_some() {
+            return;
+        }
+        let secrets = self.secrets();
+        for job in self.host.machines() {
+            let is_due = job.create_request["spec"]["suspend"] == false
+                && self.host.state(&job) == FakeMachineState::Created;
+            let Some(secret) = secrets.get(&secret_name(&job)).filter(|_| is_due) else {
+                continue;
+            };
+            let container = &job.create_request["spec"]["template"]["spec"]["containers"][0];
+            let own = container["env"].as_array().into_iter().flatten();
+            let own = own.map(|pair| (pair["name"].clone(), pair["value"].clone()));
+            let own = own.filter_map(|(name, value)| {
+                Some((name.as_str()?.to_owned(), value.as_str()?.to_owned()))
+            });
+            let mut env = string_map(&secret["stringData"]);
+            env.extend(own);
+            self.host.update(&job.id, |job| job.env = env);
+            if let Some(job) = self.host.find(&job.id) {
+                // A job without a process counts as ended.
+                let _ = self.host.start(&job);
+            }
+        }
+    }
+
+    fn jobs_json(&self) -> Vec<Value> {
+        let jobs = self.host.machines();
+        jobs.iter().map(|job| self.job_json(job)).collect()
+    }
+
+    fn job_json(&self, job: &FakeMachine) -> Value {
+        job_json(job, self.host.state(job))
+    }
+}
+
+/// Returns the object of a create request, or the refusal of the API server.
+fn valid_object(request: &HttpRequest, kind: &str) -> Result<Value, HttpResponse> {
+    let body = request.json().unwrap_or_default();
+    // A release contains no rules: the tests have checked what the demo sends.
+    let violations = match cfg!(debug_assertions) {
+        true => object_violations(&request.path, &body),
+        false => Vec::new(),
+    };
+    if !violations.is_empty() {
+        let message = format!("strict decoding error: {}", violations.join(", "));
+        return Err(status(400, "BadRequest", &message));
+    }
+    match invalid_metadata(&body) {
+        Some(problem) => {
+            let message = format!("{kind} {} is invalid: {problem}", body["metadata"]["name"]);
+            Err(status(422, "Invalid", &message))
+        }
+        None => Ok(body),
+    }
+}
+
+fn items(items: impl Iterator<Item = Value>) -> HttpResponse {
+    let items: Vec<Value> = items.collect();
+    HttpResponse::json(
+        200,
+        &json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}),
+    )
+}
+
+fn not_found(message: &str) -> HttpResponse {
+    status(404, "NotFound", message)
+}
+
+fn status(code: u16, reason: &str, message: &str) -> HttpResponse {
+    let outcome = if code < 400 { "Success" } else { "Failure" };
+    let body = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": outcome,
+        "message": message,
+        "reason": reason,
+        "code": code,
+    });
+    HttpResponse::json(code, &body)
+}

@@ -1,0 +1,354 @@
+//! Kubernetes: one Job per session, and one Secret that holds its environment.
+//!
+//! A Job is created suspended. Then the Secret is created, owned by the Job, and the Job is resumed. So no Job
+//! runs without its Secret, and no Secret outlives its Job, wherever a start is interrupted. The Job's name is
+//! derived from the dispatch id, so that the API server rejects a second Job of the same dispatch.
+//!
+//! Rightly ours: `kube` brings its own HTTP stack, and these are a dozen requests over [`Client`], with its
+//! limits on time and size and its redaction of secrets.
+
+mod job;
+mod review;
+mod state;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::MachineStartOutcome;
+use crate::http::{
+    Availability, Client, Method, Redactor, Request, Response, VendorError, VendorErrorKind,
+    percent_encode, run_blocking_if_large,
+};
+use domain::kubeconfig::Material;
+use domain::machine::{Machine, MachineLabels, MachineSpec};
+use domain::sanitize::log_tail;
+
+pub use review::ClusterReport;
+use state::{failed_creations, is_without_pod, machine, metadata};
+
+/// Pause after a 429 without `Retry-After`. The server sheds load for seconds.
+const LIMIT_PAUSE: Duration = Duration::from_secs(2);
+
+/// Number of lines requested for a log tail. Larger than the tail, because some lines may be dropped.
+const REQUESTED_LINES: usize = 200;
+
+/// Maximum size of a log tail, in bytes. The server cuts the end of a longer one, so it is larger than
+/// [`REQUESTED_LINES`] lines of the maximum length of 16 KiB.
+const REQUESTED_BYTES: usize = 4 << 20;
+
+/// Media type of a change to some fields of an object.
+const MERGE_PATCH: &str = "application/merge-patch+json";
+
+/// Settings of the Jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSettings {
+    /// Namespace of all Jobs.
+    pub namespace: String,
+    /// Runtime class of the pods, such as one of gVisor.
+    pub runtime_class: Option<String>,
+    /// Secret with the credentials of the registry of the images.
+    pub pull_secret: Option<String>,
+}
+
+/// Client of one namespace of a cluster.
+#[derive(Clone)]
+pub struct Kubernetes {
+    client: Client,
+    server: String,
+    token: Option<Material>,
+    settings: JobSettings,
+    redactor: Redactor,
+}
+
+impl Kubernetes {
+    /// Creates a client of the API server at `server`. The token of a file is read for every request, because
+    /// the cluster replaces it.
+    pub fn new(
+        client: Client,
+        server: &str,
+        token: Option<Material>,
+        settings: JobSettings,
+        redactor: Redactor,
+    ) -> Self {
+        Self {
+            client,
+            server: server.to_owned(),
+            token,
+            settings,
+            redactor,
+        }
+    }
+
+    pub(super) fn availability(&self) -> Availability {
+        self.client.availability()
+    }
+
+    pub(super) async fn start(
+        &self,
+        spec: &MachineSpec,
+        instance: &str,
+    ) -> Result<MachineStartOutcome, VendorError> {
+        let url = self.jobs("?fieldValidation=Strict");
+        let request = Request::new("creating the Job", Method::POST, url);
+        let created = self
+            .create(request, &job::job(spec, &self.settings))
+            .await?;
+        let job = match created.status() {
+            201 => created.json()?,
+            409 => match self.own_job(&spec.name, instance).await? {
+                Some(job) => job,
+                None => return Ok(refused(&created)),
+            },
+            _ => return Ok(refused(&created)),
+        };
+        let url = self.core("/secrets?fieldValidation=Strict");
+        let request = Request::new("creating the Job's Secret", Method::POST, url);
+        let created = self.create(request, &job::secret(spec, &job)).await?;
+        // 409: an earlier attempt has created it. Its name is part of the Job.
+        if !matches!(created.status(), 201 | 409) {
+            return Ok(refused(&created));
+        }
+        let resumed = self.suspend(&spec.name, false).await?;
+        match resumed
+            .json()
+            .ok()
+            .and_then(|job| machine(&job, None, instance))
+        {
+            Some(machine) => Ok(MachineStartOutcome::Started(Box::new(machine))),
+            None => Err(resumed.decode_error("the Job was removed right after its start")),
+        }
+    }
+
+    /// Sends a request that creates an object. Returns refusals to the caller.
+    async fn create(&self, request: Request, body: &Value) -> Result<Response, VendorError> {
+        let refusals = [400, 403, 404, 409, 422];
+        let request = refusals.into_iter().fold(request, Request::accept_status);
+        self.send(request.json(body)).await
+    }
+
+    /// Suspends or resumes a Job.
+    async fn suspend(&self, name: &str, on: bool) -> Result<Response, VendorError> {
+        let url = self.jobs(&format!("/{}", percent_encode(name)));
+        let action = match on {
+            true => "suspending the Job",
+            false => "resuming the Job",
+        };
+        let request = Request::new(action, Method::PATCH, url).safe();
+        self.patch(request, &json!({"spec": {"suspend": on}})).await
+    }
+
+    async fn patch(&self, request: Request, change: &Value) -> Result<Response, VendorError> {
+        let request = request.json(change).header("content-type", MERGE_PATCH);
+        self.send(request.accept_status(404)).await
+    }
+
+    /// Returns the Job of this name if it belongs to this instance.
+    async fn own_job(&self, name: &str, instance: &str) -> Result<Option<Value>, VendorError> {
+        let url = self.jobs(&format!("/{}", percent_encode(name)));
+        let request = Request::get("inspecting the Job", url).accept_status(404);
+        let response = self.send(request).await?;
+        if response.status() == 404 {
+            return Ok(None);
+        }
+        let job: Value = response.json()?;
+        Ok(machine(&job, None, instance).map(|_| job))
+    }
+
+    pub(super) async fn list(&self, instance: &str) -> Result<Vec<Machine>, VendorError> {
+        let selector = percent_encode(&MachineLabels::instance_selector(instance));
+        let url = self.jobs(&format!("?labelSelector={selector}"));
+        let jobs = self.items("listing the Jobs", url).await?;
+        let pods = self.pods(&selector).await?;
+        self.machines(&jobs, &pods, instance).await
+    }
+
+    /// Returns the Jobs of this instance, with the state of their pods.
+    async fn machines(
+        &self,
+        jobs: &[Value],
+        pods: &[Value],
+        instance: &str,
+    ) -> Result<Vec<Machine>, VendorError> {
+        let pod_of = |job: &Value| {
+            let uid = &metadata(job)["uid"];
+            let mut pods = pods.iter();
+            pods.find(|pod| metadata(pod)["ownerReferences"][0]["uid"] == *uid)
+        };
+        let has_unstarted = jobs.iter().any(|job| is_without_pod(job, pod_of(job)));
+        let refused_pods = match has_unstarted {
+            true => self.failed_creations().await,
+            false => Vec::new(),
+        };
+        let machine = |job: &Value| {
+            let mut machine = machine(job, pod_of(job), instance)?;
+            if is_without_pod(job, pod_of(job)) {
+                machine.problem = state::refused_pod(job, &refused_pods);
+            }
+            if let Some(problem) = &mut machine.problem {
+                problem.message = self.redactor.excerpt(&problem.message);
+            }
+            Some(machine)
+        };
+        Ok(jobs.iter().filter_map(machine).collect())
+    }
+
+    /// Returns the events about pods that the cluster refused to create. Without the right to read events, the
+    /// time budget of the run applies.
+    async fn failed_creations(&self) -> Vec<Value> {
+        let selector = percent_encode("reason=FailedCreate,involvedObject.kind=Job");
+        let url = self.core(&format!("/events?fieldSelector={selector}"));
+        let events = self.items("listing the events", url).await;
+        failed_creations(events.unwrap_or_default())
+    }
+
+    async fn pods(&self, selector: &str) -> Result<Vec<Value>, VendorError> {
+        let url = self.core(&format!("/pods?labelSelector={selector}"));
+        self.items("listing the pods", url).await
+    }
+
+    /// Returns the pods of one Job, by its label. The cluster sets it.
+    async fn pods_of(&self, name: &str, instance: &str) -> Result<Vec<Value>, VendorError> {
+        let own = MachineLabels::instance_selector(instance);
+        self.pods(&percent_encode(&format!("{own},job-name={name}")))
+            .await
+    }
+
+    async fn items(&self, action: &'static str, url: String) -> Result<Vec<Value>, VendorError> {
+        let mut list: Value = self.send(Request::get(action, url)).await?.json()?;
+        Ok(match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        })
+    }
+
+    pub(super) async fn inspect(
+        &self,
+        id: &str,
+        instance: &str,
+    ) -> Result<Option<Machine>, VendorError> {
+        let Some(job) = self.own_job(id, instance).await? else {
+            return Ok(None);
+        };
+        let pods = self.pods_of(id, instance).await?;
+        Ok(self.machines(&[job], &pods, instance).await?.pop())
+    }
+
+    /// Ends the pod of a Job and keeps it, because its log is still read. Without a pod, none is created any more.
+    pub(super) async fn stop(&self, id: &str, instance: &str) -> Result<(), VendorError> {
+        let pods = self.pods_of(id, instance).await?;
+        if pods.is_empty() {
+            return match self.own_job(id, instance).await? {
+                Some(_) => self.suspend(id, true).await.map(drop),
+                None => Ok(()),
+            };
+        }
+        for pod in pods {
+            let name = percent_encode(metadata(&pod)["name"].as_str().unwrap_or_default());
+            let url = self.core(&format!("/pods/{name}"));
+            let request = Request::new("stopping the pod", Method::PATCH, url).safe();
+            // The kubelet sends SIGTERM to a pod that is older than this, and keeps its record and its log.
+            let change = json!({"spec": {"activeDeadlineSeconds": 1}});
+            self.patch(request, &change).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn destroy(&self, id: &str, instance: &str) -> Result<(), VendorError> {
+        let Some(job) = self.own_job(id, instance).await? else {
+            return Ok(());
+        };
+        let url = self.jobs(&format!("/{}", percent_encode(id)));
+        let request = Request::new("deleting the Job", Method::DELETE, url)
+            .safe()
+            .json(&job::deletion(&job))
+            .accept_status(404)
+            // Another Job has the name now.
+            .accept_status(409);
+        self.send(request).await.map(drop)
+    }
+
+    pub(super) async fn log_tail(
+        &self,
+        id: &str,
+        instance: &str,
+    ) -> Result<Option<String>, VendorError> {
+        let pods = self.pods_of(id, instance).await?;
+        let Some(name) = pods.last().and_then(|pod| metadata(pod)["name"].as_str()) else {
+            return Ok(None);
+        };
+        let url = self.core(&format!(
+            "/pods/{}/log?tailLines={REQUESTED_LINES}&limitBytes={REQUESTED_BYTES}",
+            percent_encode(name)
+        ));
+        // 400: its container has not started.
+        let request = Request::get("reading the pod's log", url).accept_status(400);
+        let response = self.send(request.accept_status(404)).await?;
+        if response.status() != 200 {
+            return Ok(None);
+        }
+        let bytes = response.body().len();
+        let log = run_blocking_if_large(bytes, move || {
+            let log = String::from_utf8_lossy(response.body());
+            response.sanitized_with(&log, |log| Cow::Owned(log_tail(log.lines())))
+        })
+        .await;
+        Ok((!log.is_empty()).then_some(log))
+    }
+
+    /// Returns the URL of the namespace's Jobs.
+    fn jobs(&self, rest: &str) -> String {
+        let Self {
+            server, settings, ..
+        } = self;
+        format!(
+            "{server}/apis/batch/v1/namespaces/{}/jobs{rest}",
+            settings.namespace
+        )
+    }
+
+    /// Returns the URL of a resource of the core API in the namespace.
+    fn core(&self, rest: &str) -> String {
+        let Self {
+            server, settings, ..
+        } = self;
+        format!("{server}/api/v1/namespaces/{}{rest}", settings.namespace)
+    }
+
+    async fn send(&self, request: Request) -> Result<Response, VendorError> {
+        let request = request.default_pause(LIMIT_PAUSE);
+        let request = match &self.token {
+            None => request,
+            Some(Material::Text(token)) => request.bearer(token.expose()),
+            Some(Material::File(path)) => {
+                let read = tokio::fs::read_to_string(path).await;
+                let token = read.map_err(|error| {
+                    let cause = format!("cannot read its token {}: {error}", path.display());
+                    let kind = VendorErrorKind::Connect(cause);
+                    VendorError::new(self.client.vendor(), request.action(), kind)
+                })?;
+                self.redactor.learn([token.trim()]);
+                request.bearer(token.trim())
+            }
+        };
+        self.client.send(&request).await
+    }
+}
+
+/// Builds the outcome of a request that the API server refused.
+fn refused(response: &Response) -> MachineStartOutcome {
+    let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+    let message = body["message"].as_str().unwrap_or_default();
+    let error = response.status_error(response.status(), message);
+    if message.contains("exceeded quota") {
+        return MachineStartOutcome::NoCapacity(error.to_string());
+    }
+    MachineStartOutcome::Refused {
+        status: Some(response.status()),
+        reason: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

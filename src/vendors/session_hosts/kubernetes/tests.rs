@@ -1,0 +1,187 @@
+use serde_json::{Value, json};
+
+use super::state::machine;
+use super::{JobSettings, job};
+use domain::ids::{JobId, Repo};
+use domain::machine::{Machine, MachineExit, MachineLabels, MachineSpec};
+use domain::time::Timestamp;
+
+fn spec() -> MachineSpec {
+    MachineSpec {
+        name: "agent-01j".to_owned(),
+        image: "ghcr.io/acme/runner:1".to_owned(),
+        cpus: 2,
+        memory_mb: 4_096,
+        environment: [("TOKEN".to_owned(), "secret".to_owned())].into(),
+        socket_folder: None,
+        is_isolated: false,
+        node_selector: [("pool".to_owned(), "agents".to_owned())].into(),
+        max_lifetime: std::time::Duration::from_secs(4_200),
+        labels: MachineLabels {
+            instance: "i1".to_owned(),
+            job: JobId::from("01J"),
+            issue: Some("acme/shop#12".into()),
+            team: Some("ENG".into()),
+            repo: Some(Repo::new("acme", "shop")),
+            expires_at: Some(Timestamp::from_millis(1_000)),
+        },
+    }
+}
+
+/// A Job as the API server returns it, with these changes.
+fn created(changes: &Value) -> Value {
+    let settings = JobSettings {
+        namespace: "runs".to_owned(),
+        runtime_class: Some("gvisor".to_owned()),
+        pull_secret: Some("registry".to_owned()),
+    };
+    let mut created = job::job(&spec(), &settings);
+    created["metadata"]["uid"] = "u1".into();
+    created["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z".into();
+    for (path, value) in changes.as_object().unwrap() {
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        created.pointer_mut(parent).unwrap()[field] = value.clone();
+    }
+    created
+}
+
+fn read(changes: &Value, status: Option<Value>) -> Machine {
+    let pod = status.map(|status| json!({"status": status}));
+    machine(&created(changes), pod.as_ref(), "i1").unwrap()
+}
+
+#[test]
+fn every_label_survives_and_identifies_the_instance() {
+    let read = read(&json!({}), None);
+    assert_eq!(read.labels, spec().labels);
+    assert_eq!(
+        (read.id.as_str(), read.name.as_str()),
+        ("agent-01j", "agent-01j")
+    );
+    assert_eq!(
+        read.created_at,
+        Timestamp::parse("2026-01-02T03:04:05Z").unwrap()
+    );
+    assert_eq!(machine(&created(&json!({})), None, "i2"), None);
+    let job = created(&json!({}));
+    assert_eq!(job["metadata"]["labels"]["agent_implement_team"], "ENG");
+    assert!(job["metadata"]["labels"]["agent_implement_repo"].is_null());
+    assert_eq!(
+        job["metadata"]["annotations"]["agent_implement_issue"],
+        "acme/shop#12"
+    );
+}
+
+#[test]
+fn the_environment_is_in_the_secret_that_the_job_owns() {
+    let job = created(&json!({}));
+    assert!(!job.to_string().contains("TOKEN"), "{job}");
+    let secret = job::secret(&spec(), &job);
+    let container = &job["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(
+        container["envFrom"][0]["secretRef"]["name"],
+        secret["metadata"]["name"]
+    );
+    assert_eq!(secret["stringData"], json!({"TOKEN": "secret"}));
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "u1");
+    let again = created(&json!({}));
+    let other = job::secret(&spec(), &again);
+    assert_ne!(
+        other["metadata"]["name"], secret["metadata"]["name"],
+        "each Job has its own"
+    );
+}
+
+#[test]
+fn a_job_and_its_pod_have_the_state_of_a_machine() {
+    let resumed = json!({"/spec/suspend": false});
+    let terminated = |reason: &str, code: i32| json!([{"state": {"terminated": {"reason": reason, "exitCode": code}}}]);
+    let condition = |kind: &str, reason: &str| {
+        json!({"/spec/suspend": false, "/status": {"conditions": [
+            {"type": kind, "status": "True", "reason": reason, "message": "why"},
+        ]}})
+    };
+    let exit = |code, out_of_memory| {
+        Some(MachineExit {
+            code: Some(code),
+            out_of_memory,
+        })
+    };
+    let rows = [
+        (json!({}), None, "created", None, None),
+        (resumed.clone(), None, "starting", None, None),
+        (
+            resumed.clone(),
+            Some(json!({"phase": "Pending"})),
+            "starting",
+            None,
+            None,
+        ),
+        (
+            resumed.clone(),
+            Some(json!({"phase": "Running"})),
+            "started",
+            None,
+            None,
+        ),
+        (
+            resumed.clone(),
+            Some(json!({"phase": "Unknown"})),
+            "started",
+            None,
+            None,
+        ),
+        (
+            resumed.clone(),
+            Some(json!({"phase": "Succeeded", "containerStatuses": terminated("Completed", 0)})),
+            "stopped",
+            exit(0, false),
+            None,
+        ),
+        (
+            resumed.clone(),
+            Some(json!({"phase": "Failed", "containerStatuses": terminated("Error", 3)})),
+            "stopped",
+            exit(3, false),
+            None,
+        ),
+        (
+            resumed.clone(),
+            Some(json!({"phase": "Failed", "containerStatuses": terminated("OOMKilled", 137)})),
+            "stopped",
+            exit(137, true),
+            None,
+        ),
+        (
+            resumed.clone(),
+            Some(
+                json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}),
+            ),
+            "stopped",
+            None,
+            Some("its pod ended: Evicted: The node was low on memory."),
+        ),
+        (
+            condition("Failed", "DeadlineExceeded"),
+            None,
+            "stopped",
+            None,
+            Some("its Job failed: DeadlineExceeded: why"),
+        ),
+        (condition("Complete", ""), None, "stopped", None, None),
+        (
+            json!({"/metadata/deletionTimestamp": "2026-01-02T03:04:05Z"}),
+            None,
+            "destroying",
+            None,
+            None,
+        ),
+    ];
+    for (changes, status, state, exit, problem) in rows {
+        let read = read(&changes, status.clone());
+        assert_eq!(read.state.as_str(), state, "{changes} {status:?}");
+        assert_eq!(read.exit, exit, "{changes} {status:?}");
+        let found = read.problem.map(|problem| problem.message);
+        assert_eq!(found.as_deref(), problem, "{changes} {status:?}");
+    }
+}
