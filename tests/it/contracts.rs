@@ -10,6 +10,7 @@
 
 mod conversation;
 mod issues;
+mod kubernetes;
 mod merges;
 mod verbs;
 

@@ -1,0 +1,216 @@
+//! Objects of Kubernetes, in requests and in manifests, against the published types of its API.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use fake_vendors::FakeService;
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    authorization::v1::SelfSubjectAccessReview,
+    batch::v1::Job,
+    core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount},
+    networking::v1::NetworkPolicy,
+    rbac::v1::{Role, RoleBinding},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::verbs;
+use crate::test_env::{TestEnv, TestEnvOptions};
+
+/// Reads an object as the published type of this kind, and writes it.
+fn as_published(kind: &str, object: &Value) -> Result<Value, String> {
+    fn convert<T: Serialize + DeserializeOwned>(object: &Value) -> Result<Value, String> {
+        let read: T = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
+        serde_json::to_value(read).map_err(|error| error.to_string())
+    }
+    let convert = match kind {
+        "ConfigMap" => convert::<ConfigMap>,
+        "DeleteOptions" => convert::<DeleteOptions>,
+        "Job" => convert::<Job>,
+        "Namespace" => convert::<Namespace>,
+        "NetworkPolicy" => convert::<NetworkPolicy>,
+        "Pod" => convert::<Pod>,
+        "Role" => convert::<Role>,
+        "RoleBinding" => convert::<RoleBinding>,
+        "Secret" => convert::<Secret>,
+        "SelfSubjectAccessReview" => convert::<SelfSubjectAccessReview>,
+        "Service" => convert::<Service>,
+        "ServiceAccount" => convert::<ServiceAccount>,
+        "StatefulSet" => convert::<StatefulSet>,
+        other => return Err(format!("unknown kind {other}")),
+    };
+    convert(object)
+}
+
+/// Lists the values that a published type has lost, because it does not know their field.
+fn lost(at: &str, sent: &Value, kept: &Value) -> Vec<String> {
+    match (sent, kept) {
+        (Value::Object(sent), Value::Object(kept)) => { sent.iter() }
+            .flat_map(|(name, value)| {
+                let kept = kept.get(name).unwrap_or(&Value::Null);
+                lost(&format!("{at}.{name}"), value, kept)
+            })
+            .collect(),
+        (Value::Array(sent), Value::Array(kept)) if sent.len() == kept.len() => {
+            let pairs = sent.iter().zip(kept).enumerate();
+            pairs
+                .flat_map(|(index, (sent, kept))| lost(&format!("{at}[{index}]"), sent, kept))
+                .collect()
+        }
+        (sent, kept) if sent == kept => Vec::new(),
+        (sent, kept) => vec![format!("{at}: {sent} became {kept}")],
+    }
+}
+
+fn violations(kind: &str, object: &Value) -> Vec<String> {
+    match as_published(kind, object) {
+        Ok(kept) => lost(kind, object, &kept),
+        Err(error) => vec![format!("{kind}: {error}")],
+    }
+}
+
+/// Objects of a file in packaging/kubernetes.
+fn manifest(file: &str) -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/kubernetes");
+    let text = std::fs::read_to_string(folder.join(file)).unwrap();
+    serde_saphyr::from_multiple(&text).unwrap()
+}
+
+fn kind(object: &Value) -> &str {
+    object["kind"].as_str().unwrap()
+}
+
+#[test]
+fn a_misspelt_field_and_a_wrong_type_are_found() {
+    let job = |spec: Value| json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {}, "spec": spec});
+    let template = json!({"spec": {"containers": [{"name": "run"}]}});
+    let misspelt = job(json!({"template": template, "backofLimit": 0}));
+    assert_eq!(
+        violations("Job", &misspelt),
+        ["Job.spec.backofLimit: 0 became null"]
+    );
+    assert_eq!(
+        violations("Job", &job(json!({"template": template, "suspend": "yes"}))).len(),
+        1
+    );
+    assert_eq!(
+        violations("Job", &job(json!({"template": template, "suspend": true}))),
+        [""; 0]
+    );
+}
+
+#[test]
+fn manifests_have_the_published_types() {
+    let mut kinds = BTreeSet::new();
+    for file in ["runs.yaml", "service.yaml"] {
+        for object in manifest(file) {
+            assert_eq!(
+                violations(kind(&object), &object),
+                [""; 0],
+                "{file}: {object}"
+            );
+            kinds.insert(kind(&object).to_owned());
+        }
+    }
+    assert_eq!(kinds.len(), 8, "{kinds:?}");
+}
+
+/// The rights in the manifest are those that the doctor checks: no more, no fewer.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_have_the_published_types_and_need_no_more_than_the_rights_of_the_manifest() {
+    let env = TestEnv::with_options(TestEnvOptions {
+        session_hosts: true,
+        ..TestEnvOptions::default()
+    })
+    .await;
+    verbs::create_and_destroy_machines(&env).await;
+    let mut reviewed = BTreeSet::new();
+    let mut kinds = BTreeSet::new();
+    for request in env.vendors.requests().for_service(FakeService::Kubernetes) {
+        if request.body.is_null() {
+            continue;
+        }
+        // A change to some fields of an object has no kind.
+        let kind = match request.body["kind"].as_str() {
+            Some(kind) => kind,
+            None if request.url.contains("/pods/") => "Pod",
+            None => "Job",
+        };
+        let found = violations(kind, &request.body);
+        assert_eq!(found, [""; 0], "{} {}", request.method, request.url);
+        kinds.insert(kind.to_owned());
+        if kind == "SelfSubjectAccessReview" {
+            let wanted = &request.body["spec"]["resourceAttributes"];
+            let part = |name: &str| wanted[name].as_str().unwrap().to_owned();
+            let resource = match part("subresource").as_str() {
+                "" => part("resource"),
+                subresource => format!("{}/{subresource}", part("resource")),
+            };
+            reviewed.insert((part("group"), resource, part("verb")));
+        }
+    }
+    let expected = [
+        "DeleteOptions",
+        "Job",
+        "Pod",
+        "Secret",
+        "SelfSubjectAccessReview",
+    ];
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), expected);
+    let objects = manifest("runs.yaml");
+    let role = objects
+        .iter()
+        .find(|object| kind(object) == "Role")
+        .unwrap();
+    let texts = |list: &Value| -> Vec<String> {
+        let items = list.as_array().unwrap().iter();
+        items
+            .map(|item| item.as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mut granted = BTreeSet::new();
+    for rule in role["rules"].as_array().unwrap() {
+        for resource in texts(&rule["resources"]) {
+            for verb in texts(&rule["verbs"]) {
+                granted.insert((texts(&rule["apiGroups"])[0].clone(), resource.clone(), verb));
+            }
+        }
+    }
+    assert_eq!(granted, reviewed);
+    env.stop().await;
+}
+
+/// The NetworkPolicy selects the pods of runs, and denies what is inside the network.
+#[test]
+fn the_network_policy_denies_private_and_link_local_addresses() {
+    let objects = manifest("runs.yaml");
+    let policy = objects
+        .iter()
+        .find(|object| kind(object) == "NetworkPolicy")
+        .unwrap();
+    let (label, value) = domain::machine::MachineLabels::PURPOSE;
+    assert_eq!(
+        policy["spec"]["podSelector"],
+        json!({"matchLabels": {label: value}})
+    );
+    assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+    assert!(
+        policy["spec"]["ingress"].is_null(),
+        "nothing connects to a run"
+    );
+    let text = policy["spec"]["egress"].to_string();
+    for denied in [
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "100.64.0.0/10",
+        "169.254.0.0/16",
+        "fc00::/7",
+        "fe80::/10",
+    ] {
+        assert!(text.contains(denied), "{denied}");
+    }
+}
