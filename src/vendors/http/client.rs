@@ -332,3 +332,5 @@ fn is_transient(error: &VendorError) -> bool {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;

@@ -82,6 +82,11 @@ impl Client {
         let authority = authority
             .transpose()
             .map_err(|error| invalid("the certificate authority", error))?;
+        if authority.as_ref().is_some_and(Vec::is_empty) {
+            return Err(format!(
+                "the certificate authority of {vendor} has no certificate"
+            ));
+        }
         let identity = identity.map(|pem| Identity::from_pem(pem.as_bytes()));
         let identity = identity
             .transpose()
