@@ -4,8 +4,8 @@
 //! name decides first, then the addresses that it resolves to: a name that anyone can register may resolve to this
 //! machine or to its network.
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Maximum length of the head of a request to the proxy, in bytes.
 pub const MAX_REQUEST_HEAD: usize = 4096;

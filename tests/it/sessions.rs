@@ -177,7 +177,8 @@ fn assert_environment(machine: &MachineSnapshot, job: &Job) {
     assert_eq!(env["ANTHROPIC_API_KEY"], "sk-ant-canary-of-the-model");
     assert_eq!(env["GITHUB_REPOSITORY"], "acme/shop");
     let mut names: Vec<&str> = env.keys().map(String::as_str).collect();
-    names.retain(|name| *name != "HOME");
+    // Only containers have these.
+    names.retain(|name| !["EGRESS_PROXY", "HOME"].contains(name));
     assert_eq!(
         names,
         [
@@ -230,9 +231,14 @@ fn assert_container_isolation(container: &MachineSnapshot) {
     assert_eq!(host["NanoCpus"], 1_000_000_000);
     assert!(host["PidsLimit"].as_u64().is_some_and(|limit| limit > 0));
     assert!(host["Tmpfs"]["/tmp"].is_string());
-    for option in ["Binds", "Mounts", "Devices", "CapAdd"] {
+    for option in ["Binds", "Devices", "CapAdd"] {
         assert!(host[option].is_null(), "{option}");
     }
+    assert_eq!(host["NetworkMode"], "none");
+    let proxy = &container.env["EGRESS_PROXY"];
+    assert!(proxy.ends_with("/run-socket/egress.sock"), "{proxy}");
+    assert_eq!(host["Mounts"].as_array().map(Vec::len), Some(1));
+    assert_eq!(host["Mounts"][0]["ReadOnly"], true);
     assert_eq!(container.create_request["User"], "1000:1000");
     assert_eq!(container.image, "agent-implement-runner:local");
 }
