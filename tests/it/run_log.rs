@@ -433,7 +433,7 @@ async fn details_come_from_the_outputs_of_steps() {
         json!({
             "plan": null, "summary": null, "prompts": [], "passes": [], "reviewFindings": [], "guardFindings": [],
             "trigger": {"by": null, "source": "ticket", "at": "2027-01-15T08:00:00.000Z"},
-            "logBytes": null, "evidence": [],
+            "logBytes": null, "evidence": [], "refusedHosts": [],
         })
     );
     let report = |id: &str, outputs: Value| {
