@@ -6,6 +6,7 @@ use domain::crypto::signature::sign;
 use domain::ids::{JobId, TeamKey};
 use domain::secret::Secret;
 use engine::clock::Clock;
+use fake_vendors::DeliveredWebhook;
 use serde_json::{Value, json};
 use store::{Store, audit, jobs, mappings, steps};
 
@@ -13,7 +14,8 @@ use crate::checks::{VerifiedCounts, ensure, open_store};
 use crate::crash_env::{CrashEnv, IDLE_TEAM, WEBHOOK_SECRET};
 use crate::program::command;
 
-/// Redelivers every acknowledged webhook; each must be recognized as a duplicate.
+/// Redelivers every acknowledged webhook that was of use; each must be recognized as a duplicate. Others are not stored, and
+/// may be of use by now.
 pub async fn redeliver_events(env: &CrashEnv, counts: &mut VerifiedCounts) -> Result<(), String> {
     let secret = Secret::new(WEBHOOK_SECRET);
     let client = reqwest::Client::new();
@@ -22,22 +24,25 @@ pub async fn redeliver_events(env: &CrashEnv, counts: &mut VerifiedCounts) -> Re
         let signature = sign(body.as_bytes(), &secret);
         (body, signature)
     };
-    let expect_duplicate = async |request: reqwest::RequestBuilder| {
+    let expect_duplicate = async |request: reqwest::RequestBuilder, first_response: &str| {
         let response = request.send().await.map_err(|error| error.to_string())?;
         let response: Value = response.json().await.map_err(|error| error.to_string())?;
         ensure(response["reason"] == "duplicate", || {
-            format!("an acknowledged event was lost: {response}")
+            format!("an acknowledged event was lost: {first_response}, then {response}")
         })
     };
     let deliveries = env.vendors.github().webhooks().deliveries();
-    for event in deliveries.iter().filter(|event| event.status == Some(200)) {
+    let was_of_use = |event: &&DeliveredWebhook| {
+        event.status == Some(200) && !event.response_body.contains("ignored")
+    };
+    for event in deliveries.iter().filter(was_of_use) {
         let (body, signature) = signed(&event.payload);
         let request = client.post(env.url("/api/repo-host/webhook")).body(body);
         let request = request
             .header("x-github-event", &event.event)
             .header("x-github-delivery", &event.id)
             .header("x-hub-signature-256", format!("sha256={signature}"));
-        expect_duplicate(request).await?;
+        expect_duplicate(request, &event.response_body).await?;
         counts.host_events += 1;
     }
     let ticket_deliveries = [
@@ -66,7 +71,7 @@ pub async fn redeliver_events(env: &CrashEnv, counts: &mut VerifiedCounts) -> Re
                 .header("linear-signature", &signature)
                 .header("x-atlassian-webhook-identifier", &event.id)
                 .header("x-hub-signature", format!("sha256={signature}"));
-            expect_duplicate(request).await?;
+            expect_duplicate(request, &event.response_body).await?;
             counts.ticket_events += 1;
         }
     }
