@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use domain::secret::Secret;
+use vendors::http::read_head;
 
 /// Maximum number of concurrent connections. That of the service is lower.
 const MAX_CONNECTIONS: usize = 256;
@@ -100,7 +101,7 @@ pub fn fuzz_proxy_request(head: &str) {
 impl ServiceProxy {
     async fn relay(&self, mut client: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
-        let (head, rest) = timeout(HEAD_TIMEOUT, read_head(&mut client)).await??;
+        let (head, rest) = timeout(HEAD_TIMEOUT, read_head(&mut client, MAX_HEAD)).await??;
         let Some(request) = ProxyRequest::parse(&head) else {
             return client
                 .write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
@@ -114,7 +115,7 @@ impl ServiceProxy {
         );
         service.write_all(connect.as_bytes()).await?;
         if let Some(forwarded) = request.forwarded {
-            let (response, begun) = read_head(&mut service).await?;
+            let (response, begun) = read_head(&mut service, MAX_HEAD).await?;
             if !response.starts_with("HTTP/1.1 200 ") {
                 client.write_all(response.as_bytes()).await?;
                 client.write_all(&begun).await?;
@@ -201,26 +202,9 @@ impl ProxyRequest {
     }
 }
 
-/// Reads the head of a message. Returns it with the bytes that follow it.
-async fn read_head(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(String, Vec<u8>)> {
-    let mut received = Vec::with_capacity(1024);
-    loop {
-        if from.read_buf(&mut received).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
-            let rest = received.split_off(end + 4);
-            let head = String::from_utf8(received);
-            return Ok((head.map_err(|_| io::ErrorKind::InvalidData)?, rest));
-        }
-        if received.len() > MAX_HEAD {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
     use tokio::net::UnixListener;
 
     use super::*;
@@ -265,11 +249,11 @@ mod tests {
         sleep(Duration::from_millis(50)).await;
         let service = UnixListener::bind(&socket).unwrap();
         let (mut tunnel, _) = service.accept().await.unwrap();
-        let (head, _) = read_head(&mut tunnel).await.unwrap();
+        let (head, _) = read_head(&mut tunnel, MAX_HEAD).await.unwrap();
         tunnel.write_all(answer.as_bytes()).await.unwrap();
         let mut got = head;
         if answer.contains(" 200 ") {
-            let (forwarded, body) = read_head(&mut tunnel).await.unwrap();
+            let (forwarded, body) = read_head(&mut tunnel, MAX_HEAD).await.unwrap();
             got += &forwarded;
             got += &String::from_utf8(body).unwrap();
             tunnel

@@ -11,11 +11,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::file_descriptors::EGRESS_CONNECTIONS;
 use super::run_socket;
 use super::socket_file::SocketFile;
 use domain::egress::{AddressScope, ConnectRequest, Destination, EgressPolicy, MAX_REQUEST_HEAD};
@@ -23,12 +24,10 @@ use domain::ids::JobId;
 use domain::run_socket::PROXY_FILE;
 use engine::app::App;
 use engine::{egress, session_events};
-
-/// Maximum number of connections of all runs.
-const MAX_CONNECTIONS: usize = 1024;
+use vendors::http::read_head;
 
 /// Maximum number of tunnels of a run.
-const MAX_TUNNELS: usize = 128;
+const MAX_TUNNELS: usize = 64;
 
 /// Maximum duration of receiving a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,7 +62,7 @@ pub async fn serve_egress(app: App, socket: EgressSocket, stop: impl Future<Outp
     let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
     loop {
-        let is_full = connections.len() >= MAX_CONNECTIONS;
+        let is_full = connections.len() >= EGRESS_CONNECTIONS;
         tokio::select! {
             () = &mut stop => return,
             Some(_) = connections.join_next() => {}
@@ -90,7 +89,8 @@ struct Refusal(&'static str, String);
 
 impl Proxy {
     async fn serve(self: Arc<Self>, mut client: UnixStream) {
-        let opened = match timeout(REQUEST_TIMEOUT, read_head(&mut client)).await {
+        let opened = match timeout(REQUEST_TIMEOUT, read_head(&mut client, MAX_REQUEST_HEAD)).await
+        {
             Ok(Ok((head, rest))) => self.open(&head).await.map(|opened| (opened, rest)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => Err(Refusal(
                 "400 Bad Request",
@@ -205,24 +205,6 @@ impl Drop for TunnelSlot {
             if *count == 0 {
                 tunnels.remove(&self.1);
             }
-        }
-    }
-}
-
-/// Reads the head of a request. Returns it with the bytes that follow it.
-async fn read_head(client: &mut UnixStream) -> io::Result<(String, Vec<u8>)> {
-    let mut received = Vec::with_capacity(512);
-    loop {
-        if client.read_buf(&mut received).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
-            let rest = received.split_off(end + 4);
-            let head = String::from_utf8(received);
-            return Ok((head.map_err(|_| io::ErrorKind::InvalidData)?, rest));
-        }
-        if received.len() > MAX_REQUEST_HEAD {
-            return Err(io::ErrorKind::InvalidData.into());
         }
     }
 }

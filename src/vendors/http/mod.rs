@@ -10,6 +10,7 @@
 mod availability;
 mod client;
 mod error;
+mod head;
 mod json_fields;
 mod rate_limit;
 mod redact;
@@ -19,6 +20,7 @@ mod request;
 pub use availability::{Availability, Outage, RateLimit};
 pub use client::{Client, DownloadError, Proxies, Timeouts};
 pub use error::{VendorError, VendorErrorKind};
+pub use head::read_head;
 pub(crate) use json_fields::read_json_fields;
 pub use rate_limit::{LONGEST_PAUSE, Quota};
 pub use redact::{LineRedactor, RedactedLine, Redactor};
