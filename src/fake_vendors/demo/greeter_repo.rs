@@ -204,6 +204,16 @@ pub(super) fn greet_by_name_script() -> Script {
     ])
 }
 
+/// Resolves the conflicts after another ticket's merge: every ticket adds to the ends of the same files.
+pub(super) fn keep_both_sides() -> [ScriptStep; 4] {
+    [
+        ScriptStep::keep_both_sides("tests/run.sh"),
+        ScriptStep::keep_both_sides("README.md"),
+        ScriptStep::run("sh tests/run.sh"),
+        ScriptStep::message("Both sides add to the end of the same files; all of it is kept."),
+    ]
+}
+
 pub(super) fn daily_motto_script() -> Script {
     let plan = [
         ScriptStep::message("I'll look at how commands here are made and tested."),

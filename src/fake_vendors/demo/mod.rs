@@ -211,7 +211,8 @@ pub fn seed_demo(
         let marker = format!("demo-{}-is-on-{}", ticket.key, tracker.name());
         let marker = vendors.dir().join(marker);
         if !marker.exists() {
-            (ticket.script)().save(&vendors.scripts_dir(), tracker.key(ticket.key))?;
+            let script = (ticket.script)().on_conflict(greeter_repo::keep_both_sides());
+            script.save(&vendors.scripts_dir(), tracker.key(ticket.key))?;
             match tracker {
                 Tracker::Linear => ticket.create_on_linear(vendors),
                 Tracker::Jira => ticket.create_on_jira(vendors),

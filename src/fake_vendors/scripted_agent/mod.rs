@@ -243,7 +243,13 @@ fn find_script(scripts: &Path, prompt: &str) -> anyhow::Result<(String, Script)>
     Ok(("default".into(), Script::default()))
 }
 
+/// Begin of the list of files in conflict in a prompt.
+const IN_CONFLICT: &str = "Files in conflict.";
+
 fn next_pass(scripts: &Path, ticket: &str, script: &Script, prompt: &str) -> Vec<ScriptStep> {
+    if !script.conflicts.is_empty() && prompt.contains(IN_CONFLICT) {
+        return script.conflicts.clone();
+    }
     let matches_prompt = |pass: &&script::ScriptedPass| {
         pass.prompt_contains
             .as_ref()

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 pub struct Script {
     /// Passes. The n-th call runs the n-th pass whose `prompt_contains` matches; the last one repeats.
     pub passes: Vec<ScriptedPass>,
+    /// Steps of a call whose prompt lists files in conflict. If empty, such a call is a pass like others.
+    pub conflicts: Vec<ScriptStep>,
     /// Reviews. The n-th call with a JSON schema returns the n-th review; later calls approve.
     pub reviews: Vec<ScriptedReview>,
 }
@@ -204,6 +206,12 @@ impl Script {
             prompt_contains: Some(text.to_owned()),
             steps: steps.into_iter().collect(),
         });
+        self
+    }
+
+    /// Sets the steps for prompts that list files in conflict.
+    pub fn on_conflict(mut self, steps: impl IntoIterator<Item = ScriptStep>) -> Self {
+        self.conflicts = steps.into_iter().collect();
         self
     }
 
