@@ -5,18 +5,18 @@
 //! blocked. Logs of runs are left out. The format is independent of redb's file format; [`restore`](super::restore) creates a new file
 //! from it.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use redb::Key;
-use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use domain::time::Timestamp;
 
+use super::changed_rows::ChangesFile;
 use super::open_tables::TableKey;
+use super::records::{self, DigestWriter, Input, read_byte, read_exact, read_part, read_text};
 use super::table::{ReadTx, Table};
 use super::tables::{self, META, RUN_LOG_CHUNKS, RUN_LOGS, TableVisitor};
 use super::{StoreError, StoreReader, StoreResult, instance, secrets};
@@ -24,11 +24,8 @@ use super::{StoreError, StoreReader, StoreResult, instance, secrets};
 /// First bytes of a backup, with the version of the format.
 const MAGIC: &[u8] = b"agent-implement backup 1\n";
 
-/// Size of the chunks in which a backup is written, in bytes.
-const CHUNK_BYTES: usize = 64 << 10;
-
 /// Tables that are left out: they are large, and no decision depends on them.
-const LEFT_OUT: [&str; 2] = [RUN_LOGS.name(), RUN_LOG_CHUNKS.name()];
+pub(super) const LEFT_OUT: [&str; 2] = [RUN_LOGS.name(), RUN_LOG_CHUNKS.name()];
 
 const HEADER: u8 = b'H';
 const TABLE: u8 = b'T';
@@ -92,11 +89,19 @@ impl StoreReader {
         now: Timestamp,
         mut out: impl Write,
     ) -> Result<BackupHeader, BackupError> {
-        self.read(|tx| Ok(copy(tx, now, &mut out)))?
+        self.read(|tx| Ok(back_up_snapshot(tx, now, &mut out)))?
     }
 }
 
-fn copy(tx: &ReadTx, now: Timestamp, out: &mut dyn Write) -> Result<BackupHeader, BackupError> {
+/// Writes a backup of a snapshot to `out`.
+///
+/// # Errors
+/// If reading the store or writing to `out` fails.
+pub fn back_up_snapshot(
+    tx: &ReadTx,
+    now: Timestamp,
+    out: &mut dyn Write,
+) -> Result<BackupHeader, BackupError> {
     let header = BackupHeader {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         schema: META
@@ -166,62 +171,14 @@ impl TableVisitor for BackupDump<'_> {
     }
 }
 
-/// Buffered writer that computes a digest of everything written.
-struct DigestWriter<'w> {
-    out: &'w mut dyn Write,
-    chunk: Vec<u8>,
-    digest: Context,
-}
-
-impl<'w> DigestWriter<'w> {
-    fn new(out: &'w mut dyn Write) -> Self {
-        Self {
-            out,
-            chunk: Vec::with_capacity(2 * CHUNK_BYTES),
-            digest: Context::new(&SHA256),
-        }
-    }
-
-    fn put_record(&mut self, tag: u8, parts: &[&[u8]]) -> io::Result<()> {
-        self.put(&[tag])?;
-        for part in parts {
-            let length = u32::try_from(part.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
-            self.put(&length.to_le_bytes())?;
-            self.put(part)?;
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.chunk.extend_from_slice(bytes);
-        if self.chunk.len() >= CHUNK_BYTES {
-            self.write_chunk()?;
-        }
-        Ok(())
-    }
-
-    fn write_chunk(&mut self) -> io::Result<()> {
-        self.digest.update(&self.chunk);
-        self.out.write_all(&self.chunk)?;
-        self.chunk.clear();
-        Ok(())
-    }
-
-    fn finish(mut self) -> io::Result<()> {
-        self.write_chunk()?;
-        self.out.write_all(self.digest.finish().as_ref())?;
-        self.out.flush()
-    }
-}
-
 /// Verified backup, ready to be read.
 pub struct Backup {
     /// Header of the backup.
     pub header: BackupHeader,
     input: Input,
+    /// Files of rows that changed after the backup.
+    pub(super) changes: Vec<PathBuf>,
 }
-
-type Input = io::Take<BufReader<File>>;
 
 /// Record of a backup.
 pub(super) enum BackupRecord {
@@ -236,31 +193,29 @@ impl Backup {
     /// # Errors
     /// If the file is not a backup, is truncated or was changed.
     pub fn open(path: &Path) -> Result<Self, BackupError> {
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
-        let mut begin = vec![0; MAGIC.len()];
-        match file.read_exact(&mut begin) {
-            Ok(()) if begin == MAGIC => {}
-            Ok(()) => return Err(BackupError::UnrecognizedFormat),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(BackupError::UnrecognizedFormat);
+        let mut input = records::open_verified(path, MAGIC)?;
+        let header = records::read_header(&mut input, HEADER)?;
+        Ok(Self {
+            header,
+            input,
+            changes: Vec::new(),
+        })
+    }
+
+    /// Adds the files of rows that changed after the backup, which has this name.
+    ///
+    /// # Errors
+    /// If a file is truncated or was changed, or does not follow the one before it.
+    pub fn with_changes(mut self, name: &str, files: &[PathBuf]) -> Result<Self, BackupError> {
+        for (number, path) in (1..).zip(files) {
+            let file = ChangesFile::open(path)?;
+            if file.header.backup != name || file.header.number != number {
+                return Err(BackupError::Damaged);
             }
-            Err(error) => return Err(error.into()),
+            self.header.taken_at = file.header.taken_at;
+            self.changes.push(path.clone());
         }
-        let content = length.checked_sub(SHA256_OUTPUT_LEN as u64);
-        let content = content.ok_or(BackupError::Damaged)?;
-        if !has_valid_digest(&mut file, content)? {
-            return Err(BackupError::Damaged);
-        }
-        file.seek(SeekFrom::Start(MAGIC.len() as u64))?;
-        let body = content.saturating_sub(MAGIC.len() as u64);
-        let mut input = BufReader::with_capacity(1 << 20, file).take(body);
-        if read_byte(&mut input)? != HEADER {
-            return Err(BackupError::Damaged);
-        }
-        let header = serde_json::from_slice(&read_part(&mut input)?);
-        let header = header.map_err(|_| BackupError::Damaged)?;
-        Ok(Self { header, input })
+        Ok(self)
     }
 
     /// Reads the next record.
@@ -268,11 +223,10 @@ impl Backup {
     /// # Errors
     /// If the record is invalid.
     pub(super) fn read_record(&mut self) -> Result<BackupRecord, BackupError> {
-        let text = |bytes| String::from_utf8(bytes).map_err(|_| BackupError::Damaged);
         match read_byte(&mut self.input)? {
             TABLE => Ok(BackupRecord::Table {
-                name: text(read_part(&mut self.input)?)?,
-                key_type: text(read_part(&mut self.input)?)?,
+                name: read_text(&mut self.input)?,
+                key_type: read_text(&mut self.input)?,
             }),
             ROW => Ok(BackupRecord::Row {
                 key: read_part(&mut self.input)?,
@@ -290,49 +244,4 @@ impl Backup {
             _ => Err(BackupError::Damaged),
         }
     }
-}
-
-fn read_byte(input: &mut Input) -> Result<u8, BackupError> {
-    let mut byte = [0];
-    read_exact(input, &mut byte)?;
-    Ok(byte[0])
-}
-
-/// Reads a length-prefixed part of a record.
-fn read_part(input: &mut Input) -> Result<Vec<u8>, BackupError> {
-    let mut length = [0; 4];
-    read_exact(input, &mut length)?;
-    let length = u32::from_le_bytes(length);
-    if u64::from(length) > input.limit() {
-        return Err(BackupError::Damaged);
-    }
-    let mut part = vec![0; length as usize];
-    read_exact(input, &mut part)?;
-    Ok(part)
-}
-
-fn read_exact(input: &mut Input, bytes: &mut [u8]) -> Result<(), BackupError> {
-    let read = input.read_exact(bytes);
-    read.map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => BackupError::Damaged,
-        _ => error.into(),
-    })
-}
-
-/// Whether the first `length` bytes have the digest that follows them.
-fn has_valid_digest(file: &mut File, length: u64) -> io::Result<bool> {
-    file.rewind()?;
-    let mut digest = Context::new(&SHA256);
-    let mut rest = length;
-    let mut chunk = vec![0; 1 << 20];
-    while rest > 0 {
-        let wanted = usize::try_from(rest).unwrap_or(usize::MAX).min(chunk.len());
-        let part = &mut chunk[..wanted];
-        file.read_exact(part)?;
-        digest.update(part);
-        rest -= wanted as u64;
-    }
-    let mut expected = [0; SHA256_OUTPUT_LEN];
-    file.read_exact(&mut expected)?;
-    Ok(digest.finish().as_ref() == expected)
 }

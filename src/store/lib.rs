@@ -49,7 +49,9 @@ pub mod webhook_deliveries;
 
 mod backup;
 mod change_feed;
+mod change_log;
 pub mod changed_files;
+mod changed_rows;
 #[cfg(test)]
 mod compatibility;
 mod disk_space;
@@ -61,8 +63,10 @@ mod key_file;
 mod migrations;
 mod open_tables;
 mod reader;
+mod records;
 mod restore;
 mod retention;
+mod standby_identity;
 mod table;
 mod tables;
 mod writer;
@@ -82,13 +86,16 @@ use disk_space::DiskSpaceProbe;
 
 use crate::crash_injection::CrashPlan;
 
-pub use backup::{Backup, BackupError, BackupHeader};
+pub use backup::{Backup, BackupError, BackupHeader, back_up_snapshot};
 pub use change_feed::StoreChange;
+pub use change_log::{ChangedRows, NumberedSnapshot};
+pub use changed_rows::{ChangesFile, ChangesHeader};
 pub use disk_space::{DiskSpace, MIN_FREE_FOR_LOGS, MIN_FREE_FOR_NEW_WORK, free_bytes};
 pub use error::{StoreError, StoreResult};
 pub use key_file::SECRETS_KEY_FILE;
 pub use reader::StoreReader;
 pub use restore::{ReplacedFiles, RestoredSecrets, StagedRestore};
+pub use standby_identity::StandbyIdentity;
 pub use table::{ReadTx, ReadableTx, WriteTx};
 pub use writer::{CommitMetrics, CommitStats};
 
@@ -227,6 +234,25 @@ impl Store {
     /// Notified after a commit that added or released outbox entries.
     pub fn outbox_notifier(&self) -> &Notify {
         self.writer().outbox_notifier()
+    }
+
+    /// Begins a snapshot, and from there on a log of the rows that commits change.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn begin_change_log(&self) -> StoreResult<NumberedSnapshot> {
+        self.writer().change_log().begin(self.reader.database())
+    }
+
+    /// Takes the rows that were changed since the last call, or since the log began. `None` if there were too many to
+    /// be kept, so that only a new snapshot has them.
+    pub fn take_changes(&self) -> Option<ChangedRows> {
+        self.writer().change_log().take()
+    }
+
+    /// Number of the last durable commit, counted from the start of the process.
+    pub fn last_commit(&self) -> u64 {
+        self.writer().change_log().last_commit()
     }
 
     /// Publishes a change that is not part of a commit to all subscribers.

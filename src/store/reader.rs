@@ -47,6 +47,11 @@ impl StoreReader {
         self.dir.as_ref().map(|dir| dir.as_path())
     }
 
+    /// Database.
+    pub(crate) fn database(&self) -> &Database {
+        &self.db
+    }
+
     /// Writer of the database.
     pub(crate) fn writer(&self) -> &StoreWriter {
         &self.writer

@@ -15,6 +15,7 @@ use domain::secret::Secret;
 use domain::time::Timestamp;
 
 use super::backup::{Backup, BackupError, BackupHeader, BackupRecord, key_type_name};
+use super::changed_rows::{ChangedRow, ChangesFile};
 use super::key_file::{self, SECRETS_KEY_FILE};
 use super::open_tables::TableKey;
 use super::outbox::OutboxEntry;
@@ -138,6 +139,12 @@ impl StagedRestore {
         Ok(replaced)
     }
 
+    /// Reads the store.
+    #[cfg(test)]
+    pub(super) fn read<T>(&self, f: impl FnOnce(&ReadTx) -> T) -> T {
+        f(&ReadTx::new(self.db.begin_read().unwrap()))
+    }
+
     fn stage(&self) -> PathBuf {
         self.dir.join(STAGING_DIR)
     }
@@ -200,8 +207,37 @@ fn fill(
     if expected_rows != filler.rows {
         return Err(BackupError::Damaged);
     }
+    for path in std::mem::take(&mut filler.backup.changes) {
+        let mut file = ChangesFile::open(&path)?;
+        while let Some(row) = file.next_row()? {
+            filler.change(&row)?;
+        }
+    }
     tx.commit().map_err(super::StoreError::from)?;
     Ok(db)
+}
+
+/// Evaluates an expression with the key type of a table of any schema version.
+macro_rules! with_key_type {
+    ($table:expr, $key_type:expr, $key:ident => $body:expr) => {
+        with_key_type!(@types $table, $key_type, $key => $body,
+            &'static str,
+            u64,
+            (&'static str, &'static str),
+            (&'static str, u64),
+            (&'static str, u64, &'static str),
+            (u64, &'static str),
+            (&'static str, &'static str, &'static str))
+    };
+    (@types $table:expr, $key_type:expr, $key:ident => $body:expr, $($known:ty),*) => {
+        $(if $key_type == key_type_name::<$known>() {
+            type $key = $known;
+            $body
+        } else)* {
+            let (table, key_type) = (&$table, &$key_type);
+            Err(BackupError::UnsupportedTable(format!("{table} with keys of type {key_type}")))
+        }
+    };
 }
 
 /// Copies records of a backup to tables.
@@ -215,27 +251,15 @@ struct Filler<'b> {
 impl Filler<'_> {
     /// Fills one table of any schema version and returns the record after its rows.
     fn fill_table(&mut self, name: &str, key_type: &str) -> Result<BackupRecord, BackupError> {
-        type TextText = (&'static str, &'static str);
-        type TextNumber = (&'static str, u64);
-        type TextNumberText = (&'static str, u64, &'static str);
-        type NumberText = (u64, &'static str);
-        type TextTextText = (&'static str, &'static str, &'static str);
-        match key_type {
-            _ if key_type == key_type_name::<&str>() => self.fill_rows::<&str>(name),
-            _ if key_type == key_type_name::<u64>() => self.fill_rows::<u64>(name),
-            _ if key_type == key_type_name::<TextText>() => self.fill_rows::<TextText>(name),
-            _ if key_type == key_type_name::<TextNumber>() => self.fill_rows::<TextNumber>(name),
-            _ if key_type == key_type_name::<TextNumberText>() => {
-                self.fill_rows::<TextNumberText>(name)
-            }
-            _ if key_type == key_type_name::<NumberText>() => self.fill_rows::<NumberText>(name),
-            _ if key_type == key_type_name::<TextTextText>() => {
-                self.fill_rows::<TextTextText>(name)
-            }
-            _ => Err(BackupError::UnsupportedTable(format!(
-                "{name} with keys of type {key_type}"
-            ))),
+        with_key_type!(name, key_type, K => self.fill_rows::<K>(name))
+    }
+
+    /// Puts or removes a row that changed after the backup.
+    fn change(&self, row: &ChangedRow) -> Result<(), BackupError> {
+        if self.secrets == RestoredSecrets::Excluded && is_secret(&row.table) {
+            return Ok(());
         }
+        with_key_type!(row.table, row.key_type, K => change_row::<K>(self.tx, row))
     }
 
     fn fill_rows<K: Key + 'static>(&mut self, name: &str) -> Result<BackupRecord, BackupError> {
@@ -244,8 +268,7 @@ impl Filler<'_> {
             .tx
             .open_table(definition)
             .map_err(super::StoreError::from)?;
-        let is_secret = name == SECRETS.name() || name == CONNECTIONS.name();
-        let is_included = self.secrets == RestoredSecrets::Included || !is_secret;
+        let is_included = self.secrets == RestoredSecrets::Included || !is_secret(name);
         loop {
             match self.backup.read_record()? {
                 BackupRecord::Row { key, value } => {
@@ -260,6 +283,24 @@ impl Filler<'_> {
             }
         }
     }
+}
+
+fn is_secret(table: &str) -> bool {
+    table == SECRETS.name() || table == CONNECTIONS.name()
+}
+
+fn change_row<K: Key + 'static>(
+    tx: &WriteTransaction,
+    row: &ChangedRow,
+) -> Result<(), BackupError> {
+    let table = tx.open_table(TableDefinition::<K, &'static [u8]>::new(&row.table));
+    let mut table = table.map_err(super::StoreError::from)?;
+    let key = K::from_bytes(&row.key);
+    let changed = match &row.value {
+        Some(value) => table.insert(key, value.as_slice()).map(drop),
+        None => table.remove(key).map(drop),
+    };
+    Ok(changed.map_err(super::StoreError::from)?)
 }
 
 /// Marks the outcome of every outbox entry as unknown, so that the effect is looked up at the vendor before
@@ -316,7 +357,7 @@ fn rename_with_time(path: &Path, now: Timestamp) -> io::Result<PathBuf> {
 }
 
 /// Makes the owner of the folder the owner of the file. Needed when root restores for the service's user.
-fn copy_owner(dir: &Path, file: &Path) -> io::Result<()> {
+pub(super) fn copy_owner(dir: &Path, file: &Path) -> io::Result<()> {
     let (wanted, actual) = (fs::metadata(dir)?, fs::metadata(file)?);
     if (wanted.uid(), wanted.gid()) == (actual.uid(), actual.gid())
         || !rustix::process::geteuid().is_root()

@@ -13,7 +13,9 @@ use redb::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::backup::LEFT_OUT;
 use super::change_feed::StoreChange;
+use super::changed_rows;
 use super::open_tables::{OpenTables, TableKey, WritableTable};
 use super::{StoreError, StoreResult};
 
@@ -39,6 +41,8 @@ impl ReadTx {
 pub struct WriteTx<'t> {
     tables: OpenTables<'t>,
     activity: RefCell<TxActivity>,
+    /// Whether changed rows are recorded in the activity.
+    records_changes: bool,
 }
 
 /// Activity of a closure in the write transaction.
@@ -52,6 +56,8 @@ pub(super) struct TxActivity {
     pub bypasses_space_check: bool,
     /// Changes to publish after the commit.
     pub changes: BTreeSet<StoreChange>,
+    /// Changed rows, encoded.
+    pub changed_rows: Vec<u8>,
 }
 
 impl<'t> WriteTx<'t> {
@@ -59,6 +65,15 @@ impl<'t> WriteTx<'t> {
         Self {
             tables: OpenTables::new(tx),
             activity: RefCell::default(),
+            records_changes: false,
+        }
+    }
+
+    /// Records the rows that are put and removed from now on.
+    pub(super) fn recording_changes(self) -> Self {
+        Self {
+            records_changes: true,
+            ..self
         }
     }
 
@@ -83,8 +98,19 @@ impl<'t> WriteTx<'t> {
         self.activity.borrow_mut().changes.insert(change);
     }
 
-    fn count_writes(&self, written: u64) {
-        self.activity.borrow_mut().writes += written;
+    /// Counts a row that was put (with its value) or removed.
+    fn count_change<K: TableKey>(
+        &self,
+        table: &'static str,
+        key: &K::SelfType<'_>,
+        value: Option<&[u8]>,
+    ) {
+        let mut activity = self.activity.borrow_mut();
+        activity.writes += 1;
+        if self.records_changes && !LEFT_OUT.contains(&table) {
+            let key = K::as_bytes(key);
+            changed_rows::encode::<K>(&mut activity.changed_rows, table, key.as_ref(), value);
+        }
     }
 
     fn open_mut<K: TableKey>(
@@ -243,8 +269,8 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         key: impl Borrow<K::SelfType<'k>>,
         json: &[u8],
     ) -> StoreResult<()> {
-        tx.open_mut::<K>(self.name)?.insert(key, json)?;
-        tx.count_writes(1);
+        tx.open_mut::<K>(self.name)?.insert(key.borrow(), json)?;
+        tx.count_change::<K>(self.name, key.borrow(), Some(json));
         Ok(())
     }
 
@@ -254,8 +280,10 @@ impl<K: TableKey, V: Serialize + DeserializeOwned> Table<K, V> {
         tx: &WriteTx<'_>,
         key: impl Borrow<K::SelfType<'k>>,
     ) -> StoreResult<bool> {
-        let removed = tx.open_mut::<K>(self.name)?.remove(key)?.is_some();
-        tx.count_writes(u64::from(removed));
+        let removed = tx.open_mut::<K>(self.name)?.remove(key.borrow())?.is_some();
+        if removed {
+            tx.count_change::<K>(self.name, key.borrow(), None);
+        }
         Ok(removed)
     }
 

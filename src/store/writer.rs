@@ -33,6 +33,7 @@ use crate::crash_injection::{CrashPlan, CrashPoint};
 use crate::metrics::{Histogram, MetricUnit};
 
 use super::change_feed::{CHANGE_FEED_CAPACITY, StoreChange};
+use super::change_log::ChangeLog;
 use super::disk_space::{DiskSpace, DiskSpaceProbe};
 use super::table::WriteTx;
 use super::{StoreError, StoreResult};
@@ -66,6 +67,7 @@ struct Shared {
     disk_space: DiskSpaceProbe,
     outbox_notify: Notify,
     changes: broadcast::Sender<StoreChange>,
+    change_log: ChangeLog,
     has_failed: AtomicBool,
     failed_notify: Notify,
     writes: AtomicU64,
@@ -107,6 +109,7 @@ impl StoreWriter {
             disk_space,
             outbox_notify: Notify::new(),
             changes: broadcast::Sender::new(CHANGE_FEED_CAPACITY),
+            change_log: ChangeLog::default(),
             has_failed: AtomicBool::new(false),
             failed_notify: Notify::new(),
             writes: AtomicU64::new(0),
@@ -154,6 +157,11 @@ impl StoreWriter {
     /// Sender of the changes of commits.
     pub(super) fn change_feed(&self) -> &broadcast::Sender<StoreChange> {
         &self.shared.changes
+    }
+
+    /// Log of the rows that commits change.
+    pub(super) fn change_log(&self) -> &ChangeLog {
+        &self.shared.change_log
     }
 
     /// Resolves when the store has failed.
@@ -310,7 +318,12 @@ impl WriterThread {
             let mut tx = self.db.begin_write()?;
             // Without it, a crash could leave a torn commit that only its checksum tells from a whole one.
             tx.set_two_phase_commit(true);
-            let Some(activity) = run_all(&tx, group)? else {
+            let is_recording = self.shared.change_log.is_on();
+            let view = match is_recording {
+                true => WriteTx::new(&tx).recording_changes(),
+                false => WriteTx::new(&tx),
+            };
+            let Some(activity) = run_all(view, group)? else {
                 tx.abort()?;
                 continue;
             };
@@ -329,7 +342,10 @@ impl WriterThread {
                 continue;
             }
             self.crash.crash_if_planned(CrashPoint::CommitBegun);
+            let mut change_log = self.shared.change_log.lock();
             tx.commit()?;
+            change_log.append(is_recording.then_some(activity.changed_rows));
+            drop(change_log);
             self.needs_repair = true;
             self.crash.crash_if_planned(CrashPoint::CommitDone);
             let metrics = &self.shared.metrics;
@@ -359,6 +375,8 @@ struct GroupActivity {
     /// Whether a closure must be committed even if the disk is almost full.
     bypasses_space_check: bool,
     changes: BTreeSet<StoreChange>,
+    /// Changed rows, encoded.
+    changed_rows: Vec<u8>,
 }
 
 /// Runs every closure that has not failed before. Returns `None` if a closure failed after it had written;
@@ -367,11 +385,10 @@ struct GroupActivity {
 /// # Errors
 /// If the file or its disk failed; nothing can be committed then.
 fn run_all(
-    tx: &redb::WriteTransaction,
+    view: WriteTx<'_>,
     group: &mut [Box<dyn QueuedWrite>],
 ) -> StoreResult<Option<GroupActivity>> {
     let mut total = GroupActivity::default();
-    let view = WriteTx::new(tx);
     for write in group.iter_mut().filter(|write| !write.has_failed()) {
         match write.run(&view) {
             (RunOutcome::Succeeded, activity) => {
@@ -380,6 +397,7 @@ fn run_all(
                 total.notifies_outbox |= activity.notifies_outbox;
                 total.bypasses_space_check |= activity.bypasses_space_check;
                 total.changes.extend(activity.changes);
+                total.changed_rows.extend(activity.changed_rows);
             }
             (RunOutcome::Failed, activity) if activity.writes == 0 => {}
             (RunOutcome::Failed, _) => return Ok(None),
