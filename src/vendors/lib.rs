@@ -5,6 +5,7 @@
 
 pub mod chat;
 pub mod http;
+pub mod object_store;
 pub mod scm;
 pub mod session_hosts;
 pub mod ticketing;

@@ -7,6 +7,7 @@ pub(crate) mod jwt;
 
 pub mod admin_token;
 pub mod app_jwt;
+pub mod aws_signature;
 pub mod run_token;
 pub mod sealing;
 pub mod signature;
@@ -68,9 +69,9 @@ fn hyphenated(bytes: &[u8; 16]) -> String {
     .join("-")
 }
 
-/// Returns the SHA-256 of a text, in lower-case hexadecimal.
-pub fn sha256_hex(text: &str) -> String {
-    data_encoding::HEXLOWER.encode(digest(&SHA256, text.as_bytes()).as_ref())
+/// Returns the SHA-256 of a text or bytes, in lower-case hexadecimal.
+pub fn sha256_hex(content: impl AsRef<[u8]>) -> String {
+    data_encoding::HEXLOWER.encode(digest(&SHA256, content.as_ref()).as_ref())
 }
 
 /// SHA-256 of contents that are read in parts.

@@ -116,6 +116,12 @@ impl Request {
         self.authorization(&format!("Bearer {token}"))
     }
 
+    /// Sets a body of bytes.
+    pub fn body(mut self, body: Bytes) -> Self {
+        self.body = Some(body);
+        self
+    }
+
     /// Sets a JSON body.
     pub fn json(mut self, body: &impl Serialize) -> Self {
         match serde_json::to_vec(body) {
