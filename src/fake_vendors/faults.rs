@@ -29,6 +29,8 @@ pub enum FakeService {
     Docker,
     /// Kubernetes API.
     Kubernetes,
+    /// Bucket for backups.
+    Bucket,
 }
 
 impl FakeService {
@@ -43,6 +45,7 @@ impl FakeService {
             Self::Fly => "fly",
             Self::Docker => "docker",
             Self::Kubernetes => "kubernetes",
+            Self::Bucket => "bucket",
         }
     }
 }

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
+use super::bucket::BUCKET;
 use super::chat::FakeChat;
 use super::faults::{FakeService, InjectedFault};
 use super::http::{HttpRequest, HttpResponse};
@@ -102,6 +103,7 @@ enum Route {
     FlyLogs,
     Docker,
     Kubernetes,
+    Bucket,
     Unknown,
 }
 
@@ -140,6 +142,8 @@ impl Route {
             (if is_log { Self::FlyLogs } else { Self::Fly }, rest)
         } else if let Some(rest) = strip("/kubernetes") {
             (Self::Kubernetes, rest)
+        } else if let Some(rest) = strip(&format!("/{BUCKET}")) {
+            (Self::Bucket, rest)
         } else if is_docker_path(path) {
             (Self::Docker, path.to_owned())
         } else {
@@ -158,6 +162,7 @@ impl Route {
             Self::Fly => Some(FakeService::Fly),
             Self::Docker => Some(FakeService::Docker),
             Self::Kubernetes => Some(FakeService::Kubernetes),
+            Self::Bucket => Some(FakeService::Bucket),
             Self::LinearPage
             | Self::LinearUploads
             | Self::JiraPage
@@ -225,8 +230,8 @@ async fn handle_with_faults(
             FakeService::Chat => FakeChat::rate_limited_response(left),
             FakeService::Fly => FakeFlyMachines::rate_limited_response(left),
             FakeService::Kubernetes => FakeKubernetes::rate_limited_response(left),
-            // The Docker engine has no rate limit.
-            FakeService::Docker => proxy_error(503),
+            // The Docker engine has no rate limit, and buckets ask to slow down.
+            FakeService::Docker | FakeService::Bucket => proxy_error(503),
         }),
         Some(InjectedFault::DropResponse) => {
             dispatch(vendors, route, request.clone()).await;
@@ -251,7 +256,7 @@ async fn handle_with_faults(
         }
         None => Some(dispatch(vendors, route, request.clone()).await),
     };
-    if vendor != FakeService::Git {
+    if !matches!(vendor, FakeService::Git | FakeService::Bucket) {
         vendors
             .requests
             .record(vendor, &request, reply.as_ref().map(|reply| reply.status));
@@ -289,6 +294,7 @@ async fn dispatch(
             Route::Fly | Route::FlyLogs => vendors.fly.handle(&request),
             Route::Docker => vendors.docker.handle(&request),
             Route::Kubernetes => vendors.kubernetes.handle(&request),
+            Route::Bucket => vendors.bucket.handle(&request),
             Route::Unknown => HttpResponse::text(404, "no such vendor"),
         };
         let flushed = match route {
@@ -298,6 +304,8 @@ async fn dispatch(
             Route::Fly | Route::FlyLogs => vendors.fly.host().flush(),
             Route::Docker => vendors.docker.host().flush(),
             Route::Kubernetes => vendors.kubernetes.host().flush(),
+            // Each object is stored at once.
+            Route::Bucket => Ok(()),
             _ => vendors.github.flush(),
         };
         flushed.map(|()| reply)

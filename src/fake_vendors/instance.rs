@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use super::bucket::FakeBucket;
 use super::chat::FakeChat;
 use super::faults::{FakeService, FaultInjector, FaultRates};
 use super::github::{self, FakeGitHub, GitHubOptions};
@@ -103,7 +104,8 @@ pub(crate) struct FakeVendorsInner {
     pub fly: FakeFlyMachines,
     pub docker: FakeDockerEngine,
     pub kubernetes: FakeKubernetes,
-    pub faults: [FaultInjector; 8],
+    pub bucket: FakeBucket,
+    pub faults: [FaultInjector; 9],
     pub requests: RequestLog,
     /// One permit per request at work. `stop` takes all of them, so that nothing is written after it.
     pub request_permits: Arc<Semaphore>,
@@ -156,6 +158,7 @@ impl FakeVendors {
             fly: FakeFlyMachines::open(&dir)?,
             docker: FakeDockerEngine::open(&dir)?,
             kubernetes: FakeKubernetes::open(&dir, &format!("{base}/kubernetes"))?,
+            bucket: FakeBucket::open(&dir)?,
             faults: std::array::from_fn(|at| {
                 FaultInjector::with_seed(options.fault_seed ^ at as u64)
             }),
@@ -267,6 +270,16 @@ impl FakeVendors {
     /// Returns the fake Kubernetes cluster.
     pub fn kubernetes(&self) -> &FakeKubernetes {
         &self.inner.kubernetes
+    }
+
+    /// Returns the fake bucket.
+    pub fn bucket(&self) -> &FakeBucket {
+        &self.inner.bucket
+    }
+
+    /// Returns the address of the service of the fake bucket.
+    pub fn bucket_endpoint(&self) -> String {
+        self.base()
     }
 
     /// Returns the fake Jira.

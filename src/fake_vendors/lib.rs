@@ -8,6 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod author;
+mod bucket;
 mod chat;
 pub(crate) mod clock;
 mod contract;
@@ -31,6 +32,7 @@ mod uploads;
 mod webhook_sender;
 
 pub use self::author::FakeAuthor;
+pub use self::bucket::{FakeBucket, FakeBucketKey};
 pub use self::chat::{FakeChat, ReceivedChatMessage};
 pub use self::faults::{FakeService, FaultInjector, FaultRates, InjectedFault};
 pub use self::github::{

@@ -115,6 +115,7 @@ fn public_url(vendor: FakeService, request: &HttpRequest) -> String {
         FakeService::Fly => format!("https://api.machines.dev{path}"),
         FakeService::Docker => format!("http://docker{path}"),
         FakeService::Kubernetes => format!("https://kubernetes.default.svc{path}"),
+        FakeService::Bucket => format!("https://s3.amazonaws.com{path}"),
         FakeService::Chat => match path.strip_prefix("/teams") {
             Some(rest) => format!("https://sandbox.logic.azure.com/workflows{rest}"),
             None => format!(
