@@ -4,12 +4,19 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tempfile::NamedTempFile;
 
+use domain::time::Timestamp;
 use engine::clock::Clock;
-use store::{Backup, SECRETS_KEY_FILE};
+use engine::config::{EnvFile, PlaceOptions};
+use engine::standby::StandbyPlace;
+use engine::standby::series::{BackupSeries, SeriesError};
+use store::{Backup, SECRETS_KEY_FILE, StandbyIdentity};
+
+use vendors::http::Redactor;
 
 use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
 
@@ -18,7 +25,24 @@ use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
 #[command(after_help = HELP)]
 pub(super) struct BackupArgs {
     /// File to write the backup to; - for standard output.
-    file: PathBuf,
+    #[arg(required_unless_present = "to")]
+    file: Option<PathBuf>,
+    /// Write backups to a place, a folder or s3://BUCKET/PREFIX, until this command is stopped.
+    #[arg(
+        long,
+        value_name = "PLACE",
+        requires = "every",
+        conflicts_with = "file"
+    )]
+    to: Option<String>,
+    /// Time between two backups with --to, such as 30s, 15m or 6h.
+    #[arg(long, value_name = "TIME", requires = "to", value_parser = parse_interval)]
+    every: Option<Duration>,
+    /// Number of backups that are kept with --to.
+    #[arg(long, value_name = "NUMBER", requires = "to", default_value_t = 48)]
+    keep: u16,
+    #[command(flatten)]
+    place: PlaceOptions,
     /// Overwrite an existing file.
     #[arg(long)]
     force: bool,
@@ -35,16 +59,23 @@ The backup is a consistent snapshot. It contains everything that was acknowledge
 The service keeps running. FILE has mode 0600 and appears only when it is complete and on disk.
 
 Secrets in the backup are encrypted, and their key is not included: save DATA_DIR/secrets.key (or SECRETS_KEY) \
-once, in another place, or use --with-key. The configuration and the logs are not included.";
+once, in another place, or use --with-key. The configuration and the logs are not included.
+
+With --to, 'agent-implement restore --latest' restores the newest backup. What was dispatched after it is not known then. \
+For a machine that takes over without that gap, set STANDBY_PLACE for the service instead of running this command.";
 
 /// Writes a backup of the store and prints where it is.
 pub(super) async fn backup(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
+    if arguments.to.is_some() {
+        return write_series(arguments).await;
+    }
     let BackupArgs {
         file,
         force,
         location,
         ..
     } = &arguments;
+    let file = file.as_deref().unwrap_or(Path::new("-"));
     if file.as_os_str() == "-" {
         ensure!(
             !arguments.with_key,
@@ -85,6 +116,60 @@ pub(super) async fn backup(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes backups to a place until this process is stopped, or the place is no longer its own.
+async fn write_series(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
+    let (to, every) = (arguments.to.unwrap_or_default(), arguments.every);
+    let dir = arguments.location.data_dir();
+    let file = arguments.location.env_file.as_deref();
+    let variables = file.and_then(|file| EnvFile::read(file).ok());
+    let (place, proxies) = arguments.place.into_config(&to, variables.as_ref())?;
+    let place = StandbyPlace::open(&place, &proxies, &Redactor::default());
+    let place = place.map_err(anyhow::Error::msg)?;
+    let identity = StandbyIdentity::of_folder(dir)
+        .with_context(|| format!("reading the identity of {}", dir.display()))?;
+    let (kept, now) = (usize::from(arguments.keep.max(1)), Clock::System.now());
+    let mut series = BackupSeries::open(place.clone(), &identity, kept, now).await?;
+    println!("Writing backups of {} to {place}.", dir.display());
+    loop {
+        let begun = Instant::now();
+        match add_backup(&mut series, dir).await {
+            Ok(taken_at) => println!("Backed up to {place} as of {taken_at}."),
+            Err(error) if error.downcast_ref().is_some_and(SeriesError::is_final) => {
+                return Err(error);
+            }
+            // The service or the place may be away for a while.
+            Err(error) => eprintln!("agent-implement: the backup failed: {error:#}"),
+        }
+        let pause = every.unwrap_or_default().saturating_sub(begun.elapsed());
+        tokio::time::sleep(pause.max(Duration::from_secs(1))).await;
+    }
+}
+
+/// Adds a backup of the service to a series. Returns its time.
+async fn add_backup(series: &mut BackupSeries, dir: &Path) -> anyhow::Result<Timestamp> {
+    let mut temporary = NamedTempFile::new_in(dir)?;
+    write_backup(dir, temporary.as_file_mut()).await?;
+    let taken_at = Backup::open(temporary.path())?.header.taken_at;
+    series.add(temporary.path().to_owned(), taken_at).await?;
+    Ok(taken_at)
+}
+
+/// Parses a time such as `30s`, `15m` or `6h`.
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let invalid = || "expected a time such as 30s, 15m or 6h".to_owned();
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3_600,
+        _ => return Err(invalid()),
+    };
+    let number = text
+        .get(..text.len() - 1)
+        .and_then(|number| number.parse::<u32>().ok());
+    let seconds = number.filter(|number| *number > 0).ok_or_else(invalid)?;
+    Ok(Duration::from_secs(u64::from(seconds) * unit))
 }
 
 /// Path of the file with the key of a backup's secrets.

@@ -8,10 +8,15 @@ use anyhow::{Context, bail, ensure};
 use domain::secret::Secret;
 use engine::app::Vault;
 use engine::clock::Clock;
+use engine::config::{EnvFile, PlaceOptions};
+use engine::standby::StandbyPlace;
+use engine::standby::take_over::{HeldLease, TakeOverError, claim, fetch, is_current};
 use store::{
     Backup, BackupError, ReplacedFiles, RestoredSecrets, SECRETS_KEY_FILE, STORE_FILE,
-    StagedRestore,
+    StagedRestore, StandbyIdentity,
 };
+
+use vendors::http::Redactor;
 
 use super::backup::key_file_path;
 use super::local_service::{ControlClient, ServiceLocation};
@@ -21,7 +26,19 @@ use super::local_service::{ControlClient, ServiceLocation};
 #[command(after_help = HELP)]
 pub(super) struct RestoreArgs {
     /// Backup file.
-    file: PathBuf,
+    #[arg(required_unless_present = "latest", conflicts_with = "latest")]
+    file: Option<PathBuf>,
+    /// Take over from another machine: restore the latest state in a place.
+    #[arg(long, requires = "from")]
+    latest: bool,
+    /// Place with the backups of the service: a folder or s3://BUCKET/PREFIX.
+    #[arg(long, env = "STANDBY_PLACE", value_name = "PLACE")]
+    from: Option<String>,
+    /// Wait until the other service is gone. Does nothing if this data folder is the one in use, or the place is empty.
+    #[arg(long, requires = "latest")]
+    when_free: bool,
+    #[command(flatten)]
+    place: PlaceOptions,
     /// Replace the existing store. It is kept in the same folder, with the time in its name.
     #[arg(long)]
     replace: bool,
@@ -49,7 +66,11 @@ secrets, nothing is changed.
 Effects that were pending when the backup was taken may have been performed since. They are retried, but each \
 is first looked up at the vendor: a run by its dispatch id, a comment by its id or marker; setting a label or \
 status twice changes nothing. Only chat messages can be duplicated. Runs that started after the backup are \
-unknown: their reports are refused, and their tickets stay marked as in progress until the trigger is set again.";
+unknown: their reports are refused, and their tickets stay marked as in progress until the trigger is set again.
+
+With --latest, the other service must have been started with STANDBY_PLACE. Everything that it did is known then, and no \
+run is started twice. It is waited for until its lease has ended, and it performs nothing more. Copy its secrets.key to \
+DATA_DIR of this machine beforehand, or set SECRETS_KEY. Then start the service here, with the same STANDBY_PLACE.";
 
 /// Restores a backup and prints what was replaced.
 pub(super) async fn restore(arguments: RestoreArgs) -> anyhow::Result<ExitCode> {
@@ -61,15 +82,68 @@ pub(super) async fn restore(arguments: RestoreArgs) -> anyhow::Result<ExitCode> 
         arguments.replace || !dir.join(STORE_FILE).exists(),
         BackupError::StoreExists
     );
-    let shown = arguments.file.display();
-    let backup = Backup::open(&arguments.file).with_context(|| format!("reading {shown}"))?;
+    if arguments.latest {
+        return take_over(&arguments, dir).await;
+    }
+    let file = arguments.file.as_deref().unwrap_or(Path::new(""));
+    let backup = Backup::open(file).with_context(|| format!("reading {}", file.display()))?;
+    install(backup, &arguments, dir)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes the lease of a place, and restores the latest state in it.
+async fn take_over(arguments: &RestoreArgs, dir: &Path) -> anyhow::Result<ExitCode> {
+    let from = arguments.from.as_deref().unwrap_or_default();
+    let file = arguments.location.env_file.as_deref();
+    let variables = file.and_then(|file| EnvFile::read(file).ok());
+    let (place, proxies) = arguments
+        .place
+        .clone()
+        .into_config(from, variables.as_ref())?;
+    let place = StandbyPlace::open(&place, &proxies, &Redactor::default());
+    let place = place.map_err(anyhow::Error::msg)?;
+    let mut identity = StandbyIdentity::of_folder(dir)
+        .with_context(|| format!("reading the identity of {}", dir.display()))?;
+    if dir.join(STORE_FILE).exists() && is_current(&place, &identity).await? {
+        println!(
+            "{} is the store in use. Nothing was restored.",
+            dir.display()
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.when_free {
+        println!("Waiting until nobody works with {place}.");
+    }
+    let held = match arguments.when_free {
+        true => HeldLease::Await,
+        false => HeldLease::Refuse,
+    };
+    let claimed = match claim(&place, &identity, held, &Clock::System).await {
+        Err(TakeOverError::Empty(_)) if arguments.when_free => {
+            println!("{place} is empty. Nothing was restored.");
+            return Ok(ExitCode::SUCCESS);
+        }
+        claimed => claimed?,
+    };
+    println!("Took over {place} from {}.", claimed.previous_host);
+    let fetched = tempfile::tempdir_in(dir).context("creating a temporary folder")?;
+    let backup = fetch(&place, &claimed.record, fetched.path()).await;
+    let backup = backup.with_context(|| format!("reading the latest backup in {place}"))?;
+    install(backup, arguments, dir)?;
+    identity.epoch = Some(claimed.record.epoch);
+    identity.save(dir)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Replaces the store by a backup, and prints what was replaced.
+fn install(backup: Backup, arguments: &RestoreArgs, dir: &Path) -> anyhow::Result<()> {
     let secrets = match arguments.without_secrets {
         true => RestoredSecrets::Excluded,
         false => RestoredSecrets::Included,
     };
     let now = Clock::System.now();
     let staged = StagedRestore::prepare(backup, dir, secrets, now)?;
-    let key = key_to_install(&staged, &arguments, dir)?;
+    let key = key_to_install(&staged, arguments, dir)?;
     let header = staged.header().clone();
     let replaced = staged.install(key.as_ref(), now)?;
     println!(
@@ -85,7 +159,7 @@ pub(super) async fn restore(arguments: RestoreArgs) -> anyhow::Result<ExitCode> 
             header.sealed_secrets
         );
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Absolute path of the data folder. A folder that does not exist is accepted only if the user named it;
@@ -136,7 +210,8 @@ fn key_to_install(
     if present.as_ref().is_some_and(decrypts) {
         return Ok(None);
     }
-    let saved = key_in(&key_file_path(&arguments.file)).filter(decrypts);
+    let beside = arguments.file.as_deref().map(key_file_path);
+    let saved = beside.and_then(|path| key_in(&path)).filter(decrypts);
     let cause = match present {
         Some(_) => "secrets.key in the data folder is another key",
         None => "there is no secrets.key in the data folder",

@@ -12,6 +12,7 @@ use tokio::task::{JoinError, JoinHandle};
 use domain::machine::HostKind;
 use engine::app::{App, AppOptions, Timings};
 use engine::config::{Config, ConfigError, EnvFile, Options};
+use engine::standby::{StandbyLease, StandbyPlace, StandbySetup, StandbyTimings};
 use engine::{ShutdownSignal, github_token};
 use server::{ControlSocket, EgressSocket, RunSocket};
 use store::Store;
@@ -91,6 +92,8 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
         redactor: redactor.clone(),
         ..arguments.test_options.into_app_options()
     };
+    // Before the store is opened, which creates one in an empty folder.
+    let lease = take_lease(&config, &options).await?;
     let store = Store::open_when_released(&config.data_dir, options.crash_plan.clone()).await?;
     let _logging = logging::start(&config, &config.log_level, &redactor)?;
     for notice in &config.notices.unknown_names {
@@ -103,12 +106,56 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
             config.listen
         )
     })?;
+    let stop = stop_signal()?;
+    let (standby, standby_task) = lease.map(|lease| lease.begin(store.clone())).unzip();
+    let options = AppOptions { standby, ..options };
     let app = App::new(config, store, options).map_err(anyhow::Error::msg)?;
     refuse_workflow_token(&app).await?;
-    run(app, listener, stop_signal()?).await
+    let code = run(app, listener, stop).await?;
+    if let Some(task) = standby_task {
+        let finished = tokio::time::timeout(SHUTDOWN_TIMEOUT, task.finish()).await;
+        if finished.is_err() {
+            tracing::warn!("The last changes could not be written to the place of the standby.");
+        }
+    }
+    Ok(code)
 }
 
-/// Runs the engine and the HTTP server until `stop` resolves, the store fails or either ends.
+/// Takes the lease of the place that the service shares with its standby.
+async fn take_lease(config: &Config, options: &AppOptions) -> anyhow::Result<Option<StandbyLease>> {
+    let Some(standby) = &config.standby else {
+        return Ok(None);
+    };
+    let place = StandbyPlace::open(&standby.place, &config.proxy, &options.redactor);
+    let timings = options.timings.standby;
+    let taken = StandbyLease::take(StandbySetup {
+        place: place.map_err(anyhow::Error::msg)?,
+        data_dir: config.data_dir.clone(),
+        clock: options.clock.clone(),
+        timings: StandbyTimings {
+            interval: standby.interval.min(timings.interval),
+            ..timings
+        },
+    });
+    match taken.await {
+        Ok(lease) => Ok(Some(lease)),
+        Err(error) if error.is_temporary() => Err(error.into()),
+        Err(error) => Err(ConfigError::single(error.to_string()).into()),
+    }
+}
+
+/// Resolves with the exit code when another service has taken over. The next start waits for its turn, or is refused.
+async fn standby_lost(app: &App) -> ExitCode {
+    let Some(standby) = &app.live.standby else {
+        return std::future::pending().await;
+    };
+    let reason = standby.lost().await;
+    tracing::error!(reason, "Stopping: another service does the work.");
+    ExitCode::FAILURE
+}
+
+/// Runs the engine and the HTTP server until `stop` resolves, the store fails, another service has taken over or either
+/// ends.
 pub(super) async fn run(
     app: App,
     listener: TcpListener,
@@ -132,6 +179,7 @@ pub(super) async fn run(
         () = stop => ExitCode::SUCCESS,
         // Only the next process can determine whether the last commit is on disk.
         () = app.core.store().failed() => ExitCode::from(DISK_FAILED),
+        code = standby_lost(&app) => code,
         // Exits if one part ends, so that systemd restarts the whole service.
         ended = &mut engine => ended_early("The engine", ended.err()),
         ended = &mut http_server => ended_early("The HTTP server", ended.err()),

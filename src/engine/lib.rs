@@ -31,6 +31,9 @@
 //! [`template_status`] update the workflows of a repository, [`maintenance`] records refused
 //! sign-ins and daily facts in the audit, and [`liveness`] finds what blocks the service.
 //!
+//! [`standby`] writes what another machine needs to go on, and lets the outbox worker perform effects only while no other
+//! service does.
+//!
 //! [`run_logs`] and [`evidence`] keep what runs leave for people.
 //!
 //! [`runner_image`] builds the image of local containers.
@@ -77,6 +80,7 @@ pub mod run_monitor;
 pub mod run_reports;
 pub mod runner_image;
 pub mod session_events;
+pub mod standby;
 pub mod take_over;
 pub mod take_over_guide;
 pub mod template_status;

@@ -9,7 +9,7 @@
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
@@ -32,6 +32,7 @@ use super::effects::{self, EffectFailure, EffectOutcome, PullEvent};
 use super::job_events::{self, BreakerPolicy};
 use super::periodic_task::{HEARTBEAT_GRACE, ShutdownSignal};
 use super::pull_requests::merge;
+use super::standby::Standby;
 
 /// Maximum number of queue keys processed concurrently. GitHub allows a hundred requests at once, and reads need some.
 const MAX_CONCURRENT_KEYS: usize = 32;
@@ -64,7 +65,7 @@ pub async fn run(app: App, stop: ShutdownSignal) {
         }
         tokio::select! {
             () = app.core.store.outbox_notifier().notified() => {}
-            () = until_next_due(&app.core) => {}
+            () = until_next_due(&app) => {}
             () = tokio::time::sleep(CHECK_INTERVAL) => {}
             Some(ended) = attempts.join_next() => release(ended, &mut busy),
             () = stop.requested() => {}
@@ -122,6 +123,9 @@ fn start_due(
     if let DiskSpace::Full(_) = app.core.store.disk_space() {
         return Ok(());
     }
+    if !app.live.standby.as_ref().is_none_or(Standby::is_open) {
+        return Ok(());
+    }
     let free = MAX_CONCURRENT_KEYS.saturating_sub(busy.len());
     let due = app.core.store.read(|tx| {
         outbox::due(tx, app.core.now(), free, |queue_key| {
@@ -155,7 +159,11 @@ fn release(
     }
 }
 
-async fn until_next_due(core: &Core) {
+async fn until_next_due(app: &App) {
+    if let Some(standby) = &app.live.standby {
+        standby.opened().await;
+    }
+    let core = &app.core;
     let next = core
         .store
         .read(|tx| outbox::next_due(tx, core.now()))
@@ -167,7 +175,7 @@ async fn until_next_due(core: &Core) {
     }
 }
 
-/// Claims, performs and settles an outbox entry.
+/// Claims, performs and settles an outbox entry. With a standby, the claim is at its place before the effect is performed.
 async fn attempt(app: &App, queue_key: &str, seq: u64) -> StoreResult<()> {
     let (claimed_key, now) = (queue_key.to_owned(), app.core.now());
     let Some(entry) = app
@@ -179,7 +187,17 @@ async fn attempt(app: &App, queue_key: &str, seq: u64) -> StoreResult<()> {
         return Ok(());
     };
     let span = span(&app.core, &entry);
-    perform(app, entry).instrument(span).await
+    let permitted = match &app.live.standby {
+        Some(standby) => standby.permit().await.map(Some),
+        None => Ok(None),
+    };
+    match permitted {
+        Ok(until) => perform(app, entry, until).instrument(span).await,
+        Err(reason) => {
+            let postponed = EffectOutcome::Postponed(reason);
+            settle(app, entry, postponed).instrument(span).await
+        }
+    }
 }
 
 /// Log span of an outbox entry.
@@ -208,14 +226,14 @@ fn span(core: &Core, entry: &OutboxEntry) -> Span {
     )
 }
 
-async fn perform(app: &App, entry: OutboxEntry) -> StoreResult<()> {
+/// Performs an effect, at the latest until the lease ends, and records the outcome.
+async fn perform(app: &App, entry: OutboxEntry, until: Option<Instant>) -> StoreResult<()> {
     let points = CrashPoints::of(&entry.effect);
     app.core.crash_plan.crash_if_planned(points.claimed);
-    let performing = AssertUnwindSafe(tokio::time::timeout(
-        ATTEMPT_TIMEOUT,
-        effects::perform(app, &entry),
-    ))
-    .catch_unwind();
+    let lease = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let timeout = lease.map_or(ATTEMPT_TIMEOUT, |lease| lease.min(ATTEMPT_TIMEOUT));
+    let performing = AssertUnwindSafe(tokio::time::timeout(timeout, effects::perform(app, &entry)))
+        .catch_unwind();
     let outcome = match performing.await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => interrupted("the attempt timed out"),

@@ -24,6 +24,12 @@ async fn show(app: App) -> ApiResult {
     reasons.extend(app.core.store().disk_space().problem());
     let is_broken = !reasons.is_empty();
     reasons.extend(vendor_problems(&app));
+    let standby = app.live.standby.as_ref();
+    if standby.is_some_and(|standby| standby.status().problem().is_some()) {
+        reasons.push(
+            "the place of the standby cannot be written, so runs and updates wait".to_owned(),
+        );
+    }
     let mut state = Map::new();
     let status = if reasons.is_empty() { "ok" } else { "degraded" };
     state.insert("status".to_owned(), Value::from(status));

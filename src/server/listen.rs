@@ -302,6 +302,7 @@ where
     let guard = slot.begin_request(client.trust, client.key);
     let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path(), job_id = Empty);
     let began = Instant::now();
+    let acknowledges = path.is_some_and(|path| router.acknowledges_change(path, &method));
     *request.method_mut() = method;
     let has_body = !request.body().is_end_stream();
     let origin = RequestOrigin { peer, client, path };
@@ -314,6 +315,12 @@ where
             routing::with_default_headers(ApiError::internal().into_response())
         }
     };
+    if let Some(standby) = &router.app().live.standby
+        && acknowledges
+        && response.status().is_success()
+    {
+        standby.covered().await;
+    }
     if has_body && response.status().is_client_error() {
         slot.mark_rejected();
     }

@@ -90,7 +90,7 @@ impl WebhookSource {
     pub(crate) fn delivery_id(self, headers: &HeaderMap, body: &[u8]) -> String {
         match header(headers, self.delivery_header()) {
             Some(id) if !id.is_empty() && id.len() <= MAX_DELIVERY_ID => id.to_owned(),
-            _ => format!("sha256:{}", sha256_hex(&String::from_utf8_lossy(body))),
+            _ => format!("sha256:{}", sha256_hex(body)),
         }
     }
 }

@@ -343,6 +343,7 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             github_api_url: vendors.github_api_url(),
         },
         runner_program: None,
+        standby: None,
         session_image: None,
         vm_sessions: VmSessionsConfig {
             app: Some(vendors.fly().app().to_owned()),

@@ -11,6 +11,7 @@ use super::{
     PermissionCache, PollSnapshots, ProbeCache, Reconciliation, RunLogLimiter, RunWatches,
     SignInLimiter, StreamSubscribers,
 };
+use crate::standby::Standby;
 use domain::time::Timestamp;
 
 /// State of this process, which a restart loses.
@@ -49,11 +50,13 @@ pub struct LiveState {
     pub sign_in_limiter: SignInLimiter,
     /// Metrics of the process.
     pub metrics: Metrics,
+    /// Standby, if one is configured.
+    pub standby: Option<Standby>,
 }
 
 impl LiveState {
     /// Creates the state of a process that starts now.
-    pub(super) fn new(now: Timestamp) -> Self {
+    pub(super) fn new(now: Timestamp, standby: Option<Standby>) -> Self {
         Self {
             notifiers: Notifiers::default(),
             heartbeats: Heartbeats::default(),
@@ -72,6 +75,7 @@ impl LiveState {
             stream_subscribers: StreamSubscribers::default(),
             sign_in_limiter: SignInLimiter::default(),
             metrics: Metrics::new(now),
+            standby,
         }
     }
 }

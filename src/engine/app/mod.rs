@@ -28,6 +28,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::config::{Config, Credentials};
 use crate::program::OwnProgram;
+use crate::standby::{Standby, StandbyTimings};
 use domain::connection::CredentialValues;
 use domain::crypto::run_token::RunTokenIssuer;
 use domain::machine::HostKind;
@@ -185,6 +186,8 @@ pub struct Timings {
     pub max_visibility_delay: Duration,
     /// Retries of an effect.
     pub effect_retry: RetryPolicy,
+    /// Durations of the standby.
+    pub standby: StandbyTimings,
     /// Interval of heartbeats on an idle event stream. The client's token is checked at the same
     /// interval.
     pub stream_heartbeat_interval: Duration,
@@ -196,6 +199,12 @@ impl Timings {
         Self {
             run_monitor_interval: Duration::from_secs(1),
             max_visibility_delay: Duration::from_secs(2),
+            standby: StandbyTimings {
+                lease: Duration::from_secs(4),
+                renewal: Duration::from_millis(500),
+                margin: Duration::from_secs(1),
+                interval: Duration::from_secs(1),
+            },
             effect_retry: RetryPolicy {
                 first_delay: Duration::from_millis(200),
                 max_delay: Duration::from_secs(5),
@@ -214,13 +223,14 @@ impl Default for Timings {
             reconcile_interval: Duration::from_secs(10 * 60),
             max_visibility_delay: Duration::from_secs(45),
             effect_retry: EFFECT_RETRY,
+            standby: StandbyTimings::default(),
             stream_heartbeat_interval: Duration::from_secs(15),
         }
     }
 }
 
 /// Options that differ between the service, a demo and a test.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct AppOptions {
     /// Source of the current time.
     pub clock: Clock,
@@ -230,6 +240,8 @@ pub struct AppOptions {
     pub crash_plan: CrashPlan,
     /// Redactor of logs, which learns all secrets of the service.
     pub redactor: Redactor,
+    /// Standby of the service.
+    pub standby: Option<Standby>,
     /// Program that runs fetch; `None` for the running one. For tests, whose process is another program.
     pub program: Option<PathBuf>,
 }
@@ -272,7 +284,7 @@ impl App {
                 vault,
                 redactor,
             },
-            live: LiveState::new(options.clock.now()),
+            live: LiveState::new(options.clock.now(), options.standby),
             core: Core {
                 config,
                 store,

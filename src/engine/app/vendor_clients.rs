@@ -7,7 +7,7 @@ use domain::issue::System;
 use domain::vendor::Vendor;
 use store::StoreReader;
 use vendors::chat::ChatWebhook;
-use vendors::http::{Client, Proxies, Redactor};
+use vendors::http::{Client, Redactor};
 use vendors::scm::{GitHub, ScmCredentials};
 use vendors::session_hosts::SessionHosts;
 use vendors::ticketing::{GitHubIssues, Jira, Linear, TicketingClient};
@@ -44,7 +44,7 @@ impl VendorSetup<'_> {
     /// # Errors
     /// Fails if it cannot be created.
     pub(super) fn github_client(&self) -> Result<Client, String> {
-        let proxies = proxies(&self.config.proxy)?;
+        let proxies = self.config.proxy.for_clients()?;
         Client::with_proxies(&proxies, Vendor::GitHub.name(), self.redactor.clone())
     }
 
@@ -58,7 +58,7 @@ impl VendorSetup<'_> {
         credentials: Credentials,
         previous: Option<&Vendors>,
     ) -> Result<Vendors, String> {
-        let proxies = proxies(&self.config.proxy)?;
+        let proxies = self.config.proxy.for_clients()?;
         let client = |vendor| Client::with_proxies(&proxies, vendor, self.redactor.clone());
         let kept = |is_same: fn(&Credentials, &Credentials) -> bool| {
             previous.filter(|previous| is_same(&previous.credentials, &credentials))
@@ -158,15 +158,6 @@ impl Vendors {
         let server = self.github.as_ref().map_or_else(hosted, GitHub::server_url);
         format!("{server}/{repo}/pull/{number}")
     }
-}
-
-fn proxies(config: &config::ProxyConfig) -> Result<Proxies, String> {
-    let address = |proxy: &Option<config::ProxyAddress>| {
-        let proxy = proxy.as_ref();
-        proxy.map(|proxy| proxy.address.expose().to_owned())
-    };
-    let (https, http) = (address(&config.https_proxy), address(&config.http_proxy));
-    Proxies::new(https.as_deref(), http.as_deref(), &config.no_proxy)
 }
 
 fn github(client: Client, config: &config::GitHubConfig) -> Result<GitHub, String> {

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use super::{
-    Config, GitHubAuthConfig, KubernetesConfig, LogFormat, kubernetes, session_hosts, ticketing,
+    Config, GitHubAuthConfig, KubernetesConfig, LogFormat, kubernetes, session_hosts, standby,
+    ticketing,
 };
 use domain::runner_mode::RunnerMode;
 use domain::secret::Secret;
@@ -152,6 +153,7 @@ impl Config {
             credentials,
         ));
         values.extend(kubernetes::effective(self.kubernetes.as_ref()));
+        values.extend(standby::effective(self.standby.as_ref()));
         values.extend(self.proxy.effective());
         values.extend(ticketing::effective(
             credentials.linear.as_ref(),
@@ -174,6 +176,7 @@ impl Config {
         .chain(self.credentials.secrets())
         .chain(self.proxy.passwords())
         .chain(self.kubernetes.iter().flat_map(KubernetesConfig::secrets))
+        .chain(self.standby.iter().flat_map(|one| one.place.secrets()))
         .map(Secret::expose)
         .collect()
     }

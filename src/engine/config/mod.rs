@@ -18,6 +18,7 @@ mod runner_program;
 mod secrets;
 mod session_hosts;
 mod sources;
+mod standby;
 mod supervisor;
 mod ticketing;
 mod validator;
@@ -45,6 +46,7 @@ use secrets::OptionSecrets;
 pub use session_hosts::{ContainerEngine, ContainersConfig, VmSessionsConfig};
 use sources::Sources;
 pub use sources::allows_colours;
+pub use standby::{BucketOptions, PlaceConfig, PlaceOptions, StandbyConfig};
 pub use supervisor::Supervisor;
 pub use ticketing::{JiraConfig, LinearConfig};
 use validator::Validator;
@@ -86,6 +88,8 @@ pub struct Config {
     pub containers: ContainersConfig,
     /// Kubernetes cluster in which runs execute.
     pub kubernetes: Option<KubernetesConfig>,
+    /// Place that the service shares with its standby.
+    pub standby: Option<StandbyConfig>,
     /// Age after which a dedup entry expires; `None` means never.
     pub dedup_window: Option<Duration>,
     /// Hour of the day (UTC) of the digest of what waits for people; `None` for no digest.
@@ -292,6 +296,11 @@ impl Config {
                     pull_secret: options.kubernetes_pull_secret,
                 },
                 sources,
+            ),
+            standby: check.standby(
+                options.standby_place,
+                &options.standby_interval,
+                options.bucket,
             ),
             dedup_window,
             digest_hour,

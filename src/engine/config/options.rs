@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::BucketOptions;
+
 /// Returns the default of a variable. `None` if it has none.
 pub fn default_of(variable: &str) -> Option<String> {
     let command = <Options as clap::Args>::augment_args(clap::Command::new("serve"));
@@ -224,6 +226,15 @@ pub struct Options {
     /// Secret in the namespace with the credentials of the registry of the images.
     #[arg(long, env = "KUBERNETES_PULL_SECRET")]
     pub kubernetes_pull_secret: Option<String>,
+    /// Place for backups that a standby shares: an absolute path or s3://BUCKET/PREFIX; unset disables it.
+    #[arg(long, env = "STANDBY_PLACE")]
+    pub standby_place: Option<String>,
+    /// Seconds after which changes are in the place at the latest; before an effect they always are.
+    #[arg(long, env = "STANDBY_INTERVAL", default_value = "30")]
+    pub standby_interval: String,
+    /// Access to the bucket of the place.
+    #[command(flatten)]
+    pub bucket: BucketOptions,
     /// Anthropic API key for runs in machines and containers; workflows use the secrets of their
     /// repository.
     #[arg(

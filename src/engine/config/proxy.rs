@@ -3,6 +3,7 @@
 use reqwest::Url;
 
 use domain::secret::Secret;
+use vendors::http::Proxies;
 
 use super::sources::Sources;
 use super::validator::Validator;
@@ -30,6 +31,19 @@ pub struct ProxyAddress {
 }
 
 impl ProxyConfig {
+    /// Returns the proxies in the form that clients take.
+    ///
+    /// # Errors
+    /// If an address is invalid.
+    pub fn for_clients(&self) -> Result<Proxies, String> {
+        let address = |proxy: &Option<ProxyAddress>| {
+            let proxy = proxy.as_ref();
+            proxy.map(|proxy| proxy.address.expose().to_owned())
+        };
+        let (https, http) = (address(&self.https_proxy), address(&self.http_proxy));
+        Proxies::new(https.as_deref(), http.as_deref(), &self.no_proxy)
+    }
+
     /// Passwords in the proxy addresses.
     pub(super) fn passwords(&self) -> impl Iterator<Item = &Secret> {
         let proxies = self.https_proxy.iter().chain(&self.http_proxy);

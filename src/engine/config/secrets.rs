@@ -43,6 +43,10 @@ impl OptionSecrets {
                 None
             })
         };
+        for (name, value) in options.bucket.secrets_mut() {
+            let read = secret(name, value);
+            *value = read.map(|secret| secret.expose().to_owned());
+        }
         let notify_type = Some((
             CredentialField::NotifyType,
             Secret::new(&options.notify_type),

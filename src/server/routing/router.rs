@@ -58,6 +58,9 @@ pub(crate) struct RequestOrigin {
     pub path: Option<PathNumber>,
 }
 
+/// Paths to which runs report their progress.
+const PROGRESS_PATHS: [&str; 3] = ["/runner/progress", "/runner/log", "/api/step-report"];
+
 impl Router {
     /// Builds the router of a listener, which offers the routes that `is_offered` selects.
     pub(crate) fn new(
@@ -112,6 +115,13 @@ impl Router {
             Access::Webhook(source) => Some(source),
             _ => None,
         })
+    }
+
+    /// Whether a successful response to this method acknowledges a change that must not be lost with the machine.
+    /// Progress of runs is frequent, and only shown.
+    pub(crate) fn acknowledges_change(&self, path: PathNumber, method: &Method) -> bool {
+        let label = self.paths[path.0].pattern.label();
+        *method != Method::GET && !PROGRESS_PATHS.contains(&label)
     }
 
     /// Returns the metrics of a path. All unknown paths share one entry, so that clients cannot create time

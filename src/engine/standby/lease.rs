@@ -1,0 +1,229 @@
+//! Lease of the service that works with a place.
+//!
+//! The holder renews the lease in the record. By its own clock the lease ends a margin before it does for others, who wait
+//! for the whole lease after they last saw the record change. No two clocks are compared.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use domain::time::{Timestamp, duration_text};
+use store::StandbyIdentity;
+use vendors::object_store::{ObjectTag, Replaced};
+
+use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
+use super::{StandbyStatus, StandbyTimings, StartError};
+use crate::clock::Clock;
+
+/// Pause before a failed renewal is repeated.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Backups for the record, with the number of this version of the list.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BackupList {
+    pub version: u64,
+    pub backups: Vec<StoredBackup>,
+}
+
+/// Lease held by this process.
+pub(super) struct Lease {
+    place: StandbyPlace,
+    clock: Clock,
+    timings: StandbyTimings,
+    record: PlaceRecord,
+    tag: ObjectTag,
+}
+
+/// Failure of a renewal.
+enum RenewalError {
+    /// Another service holds the lease.
+    Lost(String),
+    /// The place cannot be reached.
+    Failed(PlaceError),
+}
+
+impl From<PlaceError> for RenewalError {
+    fn from(error: PlaceError) -> Self {
+        RenewalError::Failed(error)
+    }
+}
+
+impl Lease {
+    /// Takes the lease for a data folder: creates the record in an empty place, and renews a lease of the same folder.
+    /// `save` stores the changed identity. Returns the lease and its end.
+    ///
+    /// # Errors
+    /// If another service works with the place, or has taken over from this data folder.
+    pub(super) async fn take(
+        place: StandbyPlace,
+        mut identity: StandbyIdentity,
+        save: impl FnOnce(&StandbyIdentity) -> std::io::Result<()>,
+        clock: Clock,
+        timings: StandbyTimings,
+    ) -> Result<(Self, Instant), StartError> {
+        let now = clock.now();
+        let lease_ms = u64::try_from(timings.lease.as_millis()).unwrap_or(u64::MAX);
+        let (record, tag) = match place.read_record().await? {
+            None => {
+                identity.epoch = Some(identity.epoch.unwrap_or(0) + 1);
+                save(&identity)?;
+                let record = PlaceRecord {
+                    epoch: identity.epoch.unwrap_or_default(),
+                    holder: identity.id,
+                    host: host_name(),
+                    renewal: 0,
+                    renewed_at: now,
+                    lease_ms,
+                    backups: Vec::new(),
+                };
+                (record, None)
+            }
+            Some((record, _)) if record.holder != identity.id => {
+                return Err(refusal(&place, &record, &identity, now));
+            }
+            Some((record, _)) if Some(record.epoch) != identity.epoch => {
+                return Err(StartError::RestoreUnfinished {
+                    place: place.to_string(),
+                });
+            }
+            Some((record, tag)) => (PlaceRecord { lease_ms, ..record }, Some(tag)),
+        };
+        let sent = Instant::now();
+        let record = PlaceRecord {
+            renewal: record.renewal + 1,
+            renewed_at: now,
+            ..record
+        };
+        let tag = match place.replace_record(&record, tag.as_ref()).await? {
+            Replaced::Done(tag) => tag,
+            Replaced::Changed => {
+                return Err(StartError::Contended {
+                    place: place.to_string(),
+                });
+            }
+        };
+        let lease = Self {
+            place,
+            clock,
+            timings,
+            record,
+            tag,
+        };
+        let until = lease.end_after(sent);
+        Ok((lease, until))
+    }
+
+    /// Number of the holder.
+    pub(super) fn epoch(&self) -> u64 {
+        self.record.epoch
+    }
+
+    /// Backups in the record.
+    pub(super) fn backups(&self) -> &[StoredBackup] {
+        &self.record.backups
+    }
+
+    /// Renews the lease until another service holds it. Each renewal writes the newest list of backups.
+    pub(super) async fn keep(
+        mut self,
+        mut lists: watch::Receiver<BackupList>,
+        status: watch::Sender<StandbyStatus>,
+    ) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(self.timings.renewal) => {}
+                changed = lists.changed() => if changed.is_err() { return; },
+            }
+            let list = lists.borrow_and_update().clone();
+            match self.renew(&list).await {
+                Ok(until) => {
+                    status.send_modify(|status| {
+                        status.leased_until = until;
+                        status.listed = list.version;
+                        status.lease_problem = None;
+                    });
+                }
+                Err(RenewalError::Lost(reason)) => {
+                    status.send_modify(|status| status.lost = Some(reason));
+                    return;
+                }
+                Err(RenewalError::Failed(error)) => {
+                    let (error, now) = (error.to_string(), self.clock.now());
+                    status.send_modify(|status| status.report_lease_problem(error, now));
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                    lists.mark_changed();
+                }
+            }
+        }
+    }
+
+    async fn renew(&mut self, list: &BackupList) -> Result<Instant, RenewalError> {
+        loop {
+            let sent = Instant::now();
+            let next = PlaceRecord {
+                renewal: self.record.renewal + 1,
+                renewed_at: self.clock.now(),
+                backups: match list.version {
+                    0 => self.record.backups.clone(),
+                    _ => list.backups.clone(),
+                },
+                ..self.record.clone()
+            };
+            if let Replaced::Done(tag) = self.place.replace_record(&next, Some(&self.tag)).await? {
+                self.record = next;
+                self.tag = tag;
+                return Ok(self.end_after(sent));
+            }
+            // The answer to an earlier renewal may have been lost.
+            match self.place.read_record().await? {
+                Some((record, tag)) if record.has_holder_of(&self.record) => {
+                    self.record.renewal = record.renewal;
+                    self.tag = tag;
+                }
+                Some((record, _)) => {
+                    return Err(RenewalError::Lost(format!(
+                        "{} has taken over the work of this service: it holds the lease in {} since {}",
+                        record.host, self.place, record.renewed_at
+                    )));
+                }
+                None => {
+                    return Err(RenewalError::Lost(format!(
+                        "the record in {} was removed, so another service may have begun there",
+                        self.place
+                    )));
+                }
+            }
+        }
+    }
+
+    /// End of the lease for this process, after a renewal that was sent at this time.
+    fn end_after(&self, sent: Instant) -> Instant {
+        sent + self.timings.lease.saturating_sub(self.timings.margin)
+    }
+}
+
+fn refusal(
+    place: &StandbyPlace,
+    record: &PlaceRecord,
+    identity: &StandbyIdentity,
+    now: Timestamp,
+) -> StartError {
+    let (place, host) = (place.to_string(), record.host.clone());
+    match identity.epoch {
+        Some(_) => StartError::TakenOver { place, host },
+        None => StartError::HeldByOther {
+            place,
+            host,
+            age: duration_text(now.since(record.renewed_at)),
+        },
+    }
+}
+
+/// Name of this machine, for people.
+pub(super) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "another machine".to_owned(),
+        name => name.to_owned(),
+    }
+}

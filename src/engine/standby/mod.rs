@@ -1,0 +1,351 @@
+//! Standby: another machine can go on with the work of this one.
+//!
+//! The service writes backups and, after each, the rows that changed ([`shipper`]) to a [`place`] outside of the machine.
+//! Before an effect is performed, everything that was committed is there, so that a restored service knows of each effect
+//! that may have been performed, and looks it up at the vendor like after a crash. Changes are acknowledged when they are
+//! there, too; only progress of runs is not waited for. A [`lease`] in the place keeps two
+//! services from performing effects: [`Standby::permit`] ends with it. [`take_over`] restores on the other machine.
+
+mod lease;
+mod place;
+pub mod series;
+mod shipper;
+pub mod take_over;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use domain::time::Timestamp;
+use store::{StandbyIdentity, Store};
+
+use crate::clock::Clock;
+use crate::periodic_task::ShutdownSignal;
+use lease::{BackupList, Lease};
+pub use place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
+use shipper::Shipper;
+
+/// Maximum time for changes to be written before an effect is postponed.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum time for which an acknowledgement waits for the place.
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Minimum time before the end of the lease in which an effect is begun.
+const MIN_PERMIT: Duration = Duration::from_secs(1);
+
+/// Durations of a standby.
+#[derive(Debug, Clone, Copy)]
+pub struct StandbyTimings {
+    /// Duration of the lease.
+    pub lease: Duration,
+    /// Interval of renewals.
+    pub renewal: Duration,
+    /// Time before the end of the lease at which its holder begins no more effects and cuts off those under way. A
+    /// request that was sent has arrived at the vendor by then.
+    pub margin: Duration,
+    /// Maximum age of acknowledged changes that are not in the place, while no effect is due.
+    pub interval: Duration,
+}
+
+impl Default for StandbyTimings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(45),
+            renewal: Duration::from_secs(10),
+            margin: Duration::from_secs(10),
+            interval: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Reason for which a service does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Another data folder holds the lease, and this one never did.
+    #[error(
+        "{host} works with {place} (seen {age} ago), and this data folder has never been part of that. To take over, stop that service and run 'agent-implement restore --latest'; else set STANDBY_PLACE to another place"
+    )]
+    HeldByOther {
+        /// Address of the place.
+        place: String,
+        /// Name of the holder's machine.
+        host: String,
+        /// Time since the last renewal.
+        age: String,
+    },
+    /// Another data folder has taken over.
+    #[error(
+        "{host} has taken over the work of this service ({place}), so this data folder is out of date. To take it back, stop the service on {host} and run 'agent-implement restore --latest --replace'"
+    )]
+    TakenOver {
+        /// Address of the place.
+        place: String,
+        /// Name of the holder's machine.
+        host: String,
+    },
+    /// The lease is of this data folder, but its store was not restored.
+    #[error(
+        "a restore from {place} was not finished; run 'agent-implement restore --latest --replace' again"
+    )]
+    RestoreUnfinished {
+        /// Address of the place.
+        place: String,
+    },
+    /// Two services start in one place.
+    #[error("another service is starting with {place}")]
+    Contended {
+        /// Address of the place.
+        place: String,
+    },
+    /// The place cannot be used.
+    #[error("STANDBY_PLACE cannot be used: {0}")]
+    Place(#[from] PlaceError),
+    /// The identity of the data folder cannot be read or written.
+    #[error("standby.json in the data folder cannot be used: {0}")]
+    Identity(#[from] io::Error),
+}
+
+impl StartError {
+    /// Whether a later start can succeed without a change by an operator.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, StartError::Place(_) | StartError::Contended { .. })
+    }
+}
+
+/// State of the standby.
+#[derive(Debug, Clone)]
+pub struct StandbyStatus {
+    /// End of the lease by this process.
+    leased_until: Instant,
+    /// Version of the list of backups in the record.
+    listed: u64,
+    /// Number of the last commit in the place; `None` before the first backup.
+    shipped: Option<u64>,
+    /// Time at which everything was in the place.
+    pub shipped_at: Option<Timestamp>,
+    /// Problem of renewals.
+    lease_problem: Option<StandbyProblem>,
+    /// Problem of backups and changes.
+    ship_problem: Option<StandbyProblem>,
+    /// Sentence about who has taken over.
+    lost: Option<String>,
+}
+
+/// Problem that has lasted since a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandbyProblem {
+    /// Time of the first failure.
+    pub since: Timestamp,
+    /// Last error.
+    pub error: String,
+}
+
+impl StandbyStatus {
+    /// Problem of the place, if there is one.
+    pub fn problem(&self) -> Option<&StandbyProblem> {
+        self.lease_problem.as_ref().or(self.ship_problem.as_ref())
+    }
+
+    fn report_shipped(&mut self, commit: u64, now: Timestamp) {
+        self.shipped = Some(commit);
+        self.shipped_at = Some(now);
+    }
+
+    fn report_lease_problem(&mut self, error: String, now: Timestamp) {
+        report(&mut self.lease_problem, error, now);
+    }
+
+    fn report_ship_problem(&mut self, error: String, now: Timestamp) {
+        report(&mut self.ship_problem, error, now);
+    }
+
+    fn has_shipped(&self, commit: u64) -> bool {
+        self.shipped.is_some_and(|shipped| shipped >= commit)
+    }
+}
+
+fn report(problem: &mut Option<StandbyProblem>, error: String, now: Timestamp) {
+    if problem.is_none() {
+        tracing::warn!(
+            error,
+            "The place of the standby cannot be written; effects wait."
+        );
+    }
+    let since = problem.as_ref().map_or(now, |problem| problem.since);
+    *problem = Some(StandbyProblem { since, error });
+}
+
+/// What a lease needs from the service.
+pub struct StandbySetup {
+    /// Shared place.
+    pub place: StandbyPlace,
+    /// Data folder of the service.
+    pub data_dir: PathBuf,
+    /// Source of the current time.
+    pub clock: Clock,
+    /// Durations.
+    pub timings: StandbyTimings,
+}
+
+/// Lease that this process has taken, before its store is open.
+pub struct StandbyLease {
+    setup: StandbySetup,
+    lease: Lease,
+    leased_until: Instant,
+}
+
+/// Standby of this service; cheap to clone.
+#[derive(Clone)]
+pub struct Standby {
+    store: Store,
+    status: watch::Sender<StandbyStatus>,
+    demand: Arc<Notify>,
+}
+
+impl StandbyLease {
+    /// Takes the lease of the place.
+    ///
+    /// # Errors
+    /// If another service works with the place, or the place cannot be used.
+    pub async fn take(setup: StandbySetup) -> Result<Self, StartError> {
+        let identity = StandbyIdentity::of_folder(&setup.data_dir)?;
+        let save = |identity: &StandbyIdentity| identity.save(&setup.data_dir);
+        let (place, clock) = (setup.place.clone(), setup.clock.clone());
+        let (lease, leased_until) =
+            Lease::take(place, identity, save, clock, setup.timings).await?;
+        Ok(Self {
+            setup,
+            lease,
+            leased_until,
+        })
+    }
+
+    /// Keeps the lease, and begins to write backups of the store.
+    pub fn begin(self, store: Store) -> (Standby, StandbyTask) {
+        let Self {
+            setup,
+            lease,
+            leased_until,
+        } = self;
+        let status = watch::Sender::new(StandbyStatus {
+            leased_until,
+            listed: 0,
+            shipped: None,
+            shipped_at: None,
+            lease_problem: None,
+            ship_problem: None,
+            lost: None,
+        });
+        let (lists, list_changes) = watch::channel(BackupList::default());
+        let demand = Arc::new(Notify::new());
+        let shipper = Shipper {
+            place: setup.place,
+            store: store.clone(),
+            clock: setup.clock,
+            timings: setup.timings,
+            status: status.clone(),
+            lists,
+            demand: Arc::clone(&demand),
+            epoch: lease.epoch(),
+            backups: lease.backups().to_vec(),
+        };
+        // Ends with the shipper, which has the sender of the lists.
+        tokio::spawn(lease.keep(list_changes, status.clone()));
+        let (stop, signal) = ShutdownSignal::new();
+        let task = tokio::spawn(shipper.run(signal));
+        let standby = Standby {
+            store,
+            status,
+            demand,
+        };
+        (standby, StandbyTask { stop, task })
+    }
+}
+
+/// Task that writes backups.
+pub struct StandbyTask {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl StandbyTask {
+    /// Writes what is left, and ends.
+    pub async fn finish(self) {
+        let _ = self.stop.send(true);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "The task of the standby ended unexpectedly.");
+        }
+    }
+}
+
+impl Standby {
+    /// Waits until everything that was committed is in the place, and returns the time until which effects may be
+    /// performed.
+    ///
+    /// # Errors
+    /// Returns the reason, as a clause, if that takes too long or the lease ends.
+    pub async fn permit(&self) -> Result<Instant, &'static str> {
+        let commit = self.store.last_commit();
+        if !self
+            .ships(PERMIT_TIMEOUT, |status| status.has_shipped(commit))
+            .await
+        {
+            return Err("the place of the standby cannot be written");
+        }
+        let until = self.status.borrow().leased_until;
+        match until > Instant::now() + MIN_PERMIT {
+            true => Ok(until),
+            false => Err("the lease in the place of the standby cannot be renewed"),
+        }
+    }
+
+    /// Waits until everything that was committed is in the place, so that it can be acknowledged. Does not wait for a place
+    /// that cannot be written: what runs and vendors report must be kept here rather than be refused.
+    pub async fn covered(&self) {
+        let commit = self.store.last_commit();
+        let is_done = |status: &StandbyStatus| {
+            status.has_shipped(commit) || status.problem().is_some() || status.lost.is_some()
+        };
+        self.ships(ACKNOWLEDGEMENT_TIMEOUT, is_done).await;
+    }
+
+    /// Requests that changes are written now. Returns whether the condition is met within this time.
+    async fn ships(&self, limit: Duration, is_met: impl FnMut(&StandbyStatus) -> bool) -> bool {
+        let mut status = self.status.subscribe();
+        self.demand.notify_one();
+        let met = tokio::time::timeout(limit, status.wait_for(is_met)).await;
+        matches!(met, Ok(Ok(_)))
+    }
+
+    /// Whether effects may be performed, as far as is known.
+    pub fn is_open(&self) -> bool {
+        let status = self.status.borrow();
+        let is_leased = status.leased_until > Instant::now() + MIN_PERMIT;
+        is_leased && status.ship_problem.is_none() && status.shipped.is_some()
+    }
+
+    /// Resolves when effects may be performed again, or this process ends.
+    pub async fn opened(&self) {
+        let mut status = self.status.subscribe();
+        while !self.is_open() && status.changed().await.is_ok() {}
+    }
+
+    /// Resolves with a sentence when another service has taken over.
+    pub async fn lost(&self) -> String {
+        let mut status = self.status.subscribe();
+        match status.wait_for(|status| status.lost.is_some()).await {
+            Ok(status) => status.lost.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// State of the standby.
+    pub fn status(&self) -> StandbyStatus {
+        self.status.borrow().clone()
+    }
+}

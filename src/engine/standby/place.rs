@@ -1,0 +1,297 @@
+//! Content of the place that a service and its standby share: the record, backups in parts, and files of changed rows.
+
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use domain::secret::Secret;
+use domain::time::Timestamp;
+use store::BackupError;
+use vendors::http::{Client, Redactor};
+use vendors::object_store::{Bucket, Folder, ObjectStore, ObjectStoreError, ObjectTag, Replaced};
+
+use crate::config::{PlaceConfig, ProxyConfig};
+
+/// Name of the record.
+const RECORD: &str = "standby.json";
+
+/// Size of the parts of a backup, in bytes.
+const PART_BYTES: usize = 4 << 20;
+
+/// Record of a place: which service works with it, and the backups in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlaceRecord {
+    /// ID of the data folder whose service holds the lease.
+    pub holder: String,
+    /// Name of the holder's machine, for people.
+    pub host: String,
+    /// Number of the holder: each one that takes over has the next.
+    pub epoch: u64,
+    /// Number of renewals of the lease.
+    pub renewal: u64,
+    /// Time of the last renewal, by the holder's clock.
+    pub renewed_at: Timestamp,
+    /// Duration of the lease after a renewal, in milliseconds.
+    pub lease_ms: u64,
+    /// Backups, the oldest first.
+    pub backups: Vec<StoredBackup>,
+}
+
+impl PlaceRecord {
+    /// Whether the holder is that of another version of the record.
+    pub(super) fn has_holder_of(&self, other: &Self) -> bool {
+        self.holder == other.holder && self.epoch == other.epoch
+    }
+}
+
+/// Backup in a place. Files with the rows that changed later follow it, numbered from 1.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredBackup {
+    /// Name, which is the folder of its objects.
+    pub name: String,
+    /// Time of the backup.
+    pub taken_at: Timestamp,
+    /// Number of parts; `None` while the backup is being written.
+    pub parts: Option<u32>,
+}
+
+/// Error of a place.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// The place cannot be reached or does not permit it.
+    #[error(transparent)]
+    Objects(#[from] ObjectStoreError),
+    /// A backup cannot be made or read.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// The record is not one of this program.
+    #[error("{place}/{RECORD} cannot be read: {cause}")]
+    Record {
+        /// Address of the place.
+        place: String,
+        /// Error of the decoder.
+        cause: serde_json::Error,
+    },
+}
+
+/// Place that a service and its standby share; cheap to clone.
+#[derive(Clone)]
+pub struct StandbyPlace(ObjectStore);
+
+impl StandbyPlace {
+    /// Creates the client of a place.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up, or the address of a proxy is invalid.
+    pub fn open(
+        config: &PlaceConfig,
+        proxies: &ProxyConfig,
+        redactor: &Redactor,
+    ) -> Result<Self, String> {
+        Ok(Self(match config {
+            PlaceConfig::Folder(path) => ObjectStore::Folder(Folder::new(path)),
+            PlaceConfig::Bucket {
+                address,
+                key,
+                session_token,
+            } => {
+                redactor.learn(config.secrets().map(Secret::expose));
+                let proxies = proxies.for_clients()?;
+                let client = Client::with_proxies(&proxies, "the bucket", redactor.clone())?;
+                ObjectStore::Bucket(Bucket::new(
+                    client,
+                    address.clone(),
+                    key.clone(),
+                    session_token.clone(),
+                ))
+            }
+        }))
+    }
+
+    /// Reads the record. `None` if the place is empty.
+    ///
+    /// # Errors
+    /// If the place cannot be reached, or the record is invalid.
+    pub async fn read_record(&self) -> Result<Option<(PlaceRecord, ObjectTag)>, PlaceError> {
+        let Some(object) = self.0.get(RECORD).await? else {
+            return Ok(None);
+        };
+        let record = serde_json::from_slice(&object.bytes);
+        let record = record.map_err(|cause| PlaceError::Record {
+            place: self.0.to_string(),
+            cause,
+        })?;
+        Ok(Some((record, object.tag)))
+    }
+
+    /// Replaces the record that has the tag `read`, or creates it.
+    pub(super) async fn replace_record(
+        &self,
+        record: &PlaceRecord,
+        read: Option<&ObjectTag>,
+    ) -> Result<Replaced, PlaceError> {
+        let json = serde_json::to_vec(record).map_err(io::Error::from);
+        let json = json.map_err(BackupError::from)?;
+        Ok(self.0.replace(RECORD, json.into(), read).await?)
+    }
+
+    /// Writes a backup in parts, which `write` produces. Returns their number. Holds two parts in memory.
+    pub(super) async fn write_backup(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut dyn Write) -> Result<(), BackupError> + Send + 'static,
+    ) -> Result<u32, PlaceError> {
+        let (sender, mut parts) = tokio::sync::mpsc::channel(1);
+        let writing = tokio::task::spawn_blocking(move || {
+            let mut out = PartWriter {
+                part: Vec::new(),
+                sender,
+            };
+            write(&mut out).and_then(|()| Ok(out.send()?))
+        });
+        let mut number = 0;
+        while let Some(part) = parts.recv().await {
+            number += 1;
+            self.0.put(&part_name(name, number), part).await?;
+        }
+        let written = writing.await;
+        written.unwrap_or_else(|error| Err(io::Error::other(error).into()))?;
+        Ok(number)
+    }
+
+    /// Reads a part of a backup, counted from 1.
+    pub(super) async fn read_part(
+        &self,
+        backup: &str,
+        number: u32,
+    ) -> Result<Option<Bytes>, PlaceError> {
+        let part = self.0.get(&part_name(backup, number)).await?;
+        Ok(part.map(|object| object.bytes))
+    }
+
+    /// Writes the file with this number of rows that changed after a backup.
+    pub(super) async fn write_changes(
+        &self,
+        backup: &str,
+        number: u64,
+        file: Bytes,
+    ) -> Result<(), PlaceError> {
+        Ok(self.0.put(&changes_name(backup, number), file).await?)
+    }
+
+    /// Reads the file with this number of rows that changed after a backup. `None` after the last.
+    pub(super) async fn read_changes(
+        &self,
+        backup: &str,
+        number: u64,
+    ) -> Result<Option<Bytes>, PlaceError> {
+        let file = self.0.get(&changes_name(backup, number)).await?;
+        Ok(file.map(|object| object.bytes))
+    }
+
+    /// Removes a backup and the rows that changed after it.
+    pub(super) async fn remove_backup(&self, backup: &str) -> Result<(), PlaceError> {
+        // From the last to the first, so that an interrupted removal can be repeated.
+        let mut changes = 0;
+        while self.read_changes(backup, changes + 1).await?.is_some() {
+            changes += 1;
+        }
+        for number in (1..=changes).rev() {
+            self.0.delete(&changes_name(backup, number)).await?;
+        }
+        let mut parts = 0;
+        while self.read_part(backup, parts + 1).await?.is_some() {
+            parts += 1;
+        }
+        for number in (1..=parts).rev() {
+            self.0.delete(&part_name(backup, number)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for StandbyPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Names of the backups that are removed: all that were not completed, and the oldest beyond the number to keep.
+pub(super) fn surplus(backups: &[StoredBackup], kept: usize) -> Vec<String> {
+    let complete = backups
+        .iter()
+        .filter(|backup| backup.parts.is_some())
+        .count();
+    let mut old = complete.saturating_sub(kept);
+    let is_removed = |backup: &&StoredBackup| {
+        let is_old = backup.parts.is_some() && old > 0;
+        old -= usize::from(is_old);
+        is_old || backup.parts.is_none()
+    };
+    let removed = backups.iter().filter(is_removed);
+    removed.map(|backup| backup.name.clone()).collect()
+}
+
+fn part_name(backup: &str, number: u32) -> String {
+    format!("{backup}/backup-{number:06}")
+}
+
+fn changes_name(backup: &str, number: u64) -> String {
+    format!("{backup}/changes-{number:06}")
+}
+
+/// Writer that sends what it gets in parts.
+struct PartWriter {
+    part: Vec<u8>,
+    sender: tokio::sync::mpsc::Sender<Bytes>,
+}
+
+impl PartWriter {
+    fn send(&mut self) -> io::Result<()> {
+        let part = std::mem::take(&mut self.part);
+        let sent = self.sender.blocking_send(part.into());
+        sent.map_err(|_| io::ErrorKind::Interrupted.into())
+    }
+}
+
+impl Write for PartWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.part.extend_from_slice(bytes);
+        if self.part.len() >= PART_BYTES {
+            self.send()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_newest_complete_backups() {
+        let backup = |(number, parts): (u32, Option<u32>)| StoredBackup {
+            name: number.to_string(),
+            taken_at: Timestamp::EPOCH,
+            parts,
+        };
+        let listed = [
+            (1, Some(3)),
+            (2, None),
+            (3, Some(1)),
+            (4, Some(1)),
+            (5, None),
+        ]
+        .map(backup);
+        assert_eq!(surplus(&listed, 2), ["1", "2", "5"]);
+        assert_eq!(surplus(&listed, 1), ["1", "2", "3", "5"]);
+        assert_eq!(surplus(&listed, 9), ["2", "5"]);
+    }
+}
