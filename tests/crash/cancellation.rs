@@ -147,7 +147,7 @@ impl CancelCase {
         let dir = tempfile::Builder::new().prefix("crash-").tempdir().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let (outcome, log) = runtime.block_on(async {
-            let env = CrashEnv::create_with_flags(dir.path(), 1, self.flags()).await;
+            let env = CrashEnv::create(dir.path(), 1, |_| self.flags()).await;
             let outcome = self.crash_and_recover(&env).await;
             (outcome, std::fs::read_to_string(env.log_file()))
         });

@@ -41,6 +41,10 @@ pub const IDLE_TEAM: &str = "IDLE";
 pub struct CrashRecord {
     pub tickets: Vec<ExpectedTicket>,
     pub kills: usize,
+    /// Number of machines before the one that the service runs on.
+    pub machines_before: usize,
+    /// Times from kills until the store was restored on the next machine.
+    pub take_overs: Vec<Duration>,
     /// Crash point that the running service is killed at.
     pub awaited: Option<CrashPoint>,
     /// Whether the service is killed no more.
@@ -81,29 +85,26 @@ pub struct CrashEnv {
 }
 
 impl CrashEnv {
-    /// Creates the vendors and a service with its mappings, which is then stopped. No tickets exist yet.
-    pub async fn create(dir: &Path, seed: u64) -> Self {
-        Self::create_with_flags(dir, seed, Vec::new()).await
-    }
-
-    /// Like [`CrashEnv::create`], with further flags of the service.
-    pub async fn create_with_flags(
+    /// Creates the vendors and a service with its mappings, which is then stopped. No tickets exist yet. The service has
+    /// these flags in addition to those of every environment.
+    pub async fn create(
         dir: &Path,
         seed: u64,
-        extra_flags: Vec<(&'static str, String)>,
+        extra_flags: impl FnOnce(&FakeVendors) -> Vec<(&'static str, String)>,
     ) -> Self {
         // Fails only if a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = dir.canonicalize().unwrap();
         let mut options = FakeVendorsOptions::new(dir.join("vendors"), PROGRAM);
         options.fault_seed = seed;
+        let vendors = FakeVendors::start(options).await.unwrap();
         let env = Self {
-            vendors: FakeVendors::start(options).await.unwrap(),
+            extra_flags: extra_flags(&vendors),
+            vendors,
             port: free_port(),
             record: Arc::default(),
             dir,
             seed,
-            extra_flags,
         };
         env.seed_vendors();
         let service = env.start_service(None);
@@ -199,8 +200,12 @@ impl CrashEnv {
         self.vendors.github().repo("acme", name)
     }
 
+    /// Data folder of the machine that the service runs on.
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.join("data")
+        match self.record().machines_before {
+            0 => self.dir.join("data"),
+            before => self.dir.join(format!("data-{before}")),
+        }
     }
 
     /// Folder of the gate files that end fake runs, named after their dispatch IDs.

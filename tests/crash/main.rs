@@ -18,6 +18,7 @@ mod crash_env;
 mod demo;
 mod demo_outcome;
 mod durability;
+mod failover;
 mod fake_runs;
 mod landing;
 mod landing_checks;

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::checks::{self, VerifiedCounts};
 use crate::crash_env::CrashEnv;
+use crate::failover::{self, Place};
 use crate::program::{KillOnDrop, is_sigkilled, kill_processes_in};
 use crate::{clients, fake_runs, landing_people, people};
 
@@ -27,6 +28,8 @@ struct Form {
     kills: usize,
     /// Number of ticketing systems that have one ticket of each kind that lands at the beginning.
     landing_systems: usize,
+    /// Place of the standby that takes over after each kill. `None`: the service is started again.
+    place: Option<Place>,
 }
 
 /// Maximum runtime of a service that is killed at a random instant.
@@ -93,6 +96,8 @@ pub struct KillStats {
     pub seeds: Vec<u64>,
     pub kills: BTreeMap<String, usize>,
     pub starts: usize,
+    /// Times from kills until the store was restored on the next machine.
+    pub take_overs: Vec<Duration>,
     pub verified: VerifiedCounts,
 }
 
@@ -111,6 +116,7 @@ impl KillStats {
             *self.kills.entry(kill).or_default() += count;
         }
         self.starts += other.starts;
+        self.take_overs.extend(other.take_overs);
         self.verified.add(other.verified);
     }
 }
@@ -122,6 +128,15 @@ impl fmt::Display for KillStats {
         for (kill, count) in &self.kills {
             writeln!(f, "  {kill}: {count}")?;
         }
+        let mut times = self.take_overs.clone();
+        times.sort();
+        if let (Some(median), Some(last)) = (times.get(times.len() / 2), times.last()) {
+            writeln!(
+                f,
+                "take-overs: {}, median {median:.1?}, longest {last:.1?}",
+                times.len()
+            )?;
+        }
         write!(f, "{}", self.verified)
     }
 }
@@ -129,7 +144,11 @@ impl fmt::Display for KillStats {
 /// Runs one seed from setup to the final checks. The error contains the failure and the log.
 async fn run_seed(seed: u64, form: Form) -> Result<KillStats, String> {
     let dir = tempfile::Builder::new().prefix("crash-").tempdir().unwrap();
-    let env = Arc::new(CrashEnv::create(dir.path(), seed).await);
+    let flags = |vendors: &_| {
+        form.place
+            .map_or_else(Vec::new, |place| place.flags(vendors))
+    };
+    let env = Arc::new(CrashEnv::create(dir.path(), seed, flags).await);
     let mut stats = KillStats {
         seeds: vec![seed],
         starts: 2,
@@ -180,7 +199,11 @@ async fn kill_repeatedly(
         stats.starts += 1;
         stats.count_kill(&kill_once(env, kill).await?);
         env.record().kills += 1;
+        if let Some(place) = form.place {
+            failover::take_over(env, place).await?;
+        }
     }
+    stats.take_overs.clone_from(&env.record().take_overs);
     stop.store(true, Ordering::Relaxed);
     env.record().is_undisturbed = true;
     env.set_fault_rate(0.0);
@@ -255,6 +278,17 @@ fn run_all(seeds: Vec<u64>, form: Form) {
     assert!(faults.is_empty(), "{}", faults.join("\n=====\n"));
 }
 
+fn env_number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// First seed of a long form.
+fn seed_from_env() -> u64 {
+    let first = env_number("CRASH_SEED").unwrap_or_else(|| fastrand::u64(..));
+    println!("first seed {first}");
+    first
+}
+
 #[test]
 fn busy_service_survives_kills() {
     let seed = fastrand::u64(..);
@@ -262,6 +296,7 @@ fn busy_service_survives_kills() {
     let form = Form {
         kills: 24,
         landing_systems: 1,
+        place: None,
     };
     run_all(vec![seed], form);
 }
@@ -271,13 +306,7 @@ fn busy_service_survives_kills() {
 #[test]
 #[ignore = "the long form: minutes"]
 fn busy_service_survives_a_thousand_kills() {
-    let env_number = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
-    let first = env_number("CRASH_SEED").unwrap_or_else(|| fastrand::u64(..));
-    println!("first seed {first}");
+    let first = seed_from_env();
     let count = env_number("CRASH_WORLDS").unwrap_or(SEEDS);
     let kills =
         env_number("CRASH_KILLS").map_or(KILLS_PER_SEED, |kills| usize::try_from(kills).unwrap());
@@ -285,6 +314,40 @@ fn busy_service_survives_a_thousand_kills() {
     let form = Form {
         kills,
         landing_systems: 3,
+        place: None,
     };
     run_all(seeds.collect(), form);
+}
+
+#[test]
+fn another_machine_takes_over_from_a_busy_service() {
+    for place in [Place::Folder, Place::Bucket] {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}, {place:?}");
+        run_all(vec![seed], fail_over(6, place));
+    }
+}
+
+/// `CRASH_SEED`, `CRASH_WORLDS` and `CRASH_KILLS` apply as above.
+#[test]
+#[ignore = "the long form: minutes"]
+fn another_machine_takes_over_a_hundred_times() {
+    let (first, count, kills) = (
+        seed_from_env(),
+        env_number("CRASH_WORLDS"),
+        env_number("CRASH_KILLS"),
+    );
+    let (count, kills) = (count.unwrap_or(2), kills.unwrap_or(25) as usize);
+    for place in [Place::Folder, Place::Bucket] {
+        let seeds = (0..count).map(|number| first.wrapping_add(number));
+        run_all(seeds.collect(), fail_over(kills, place));
+    }
+}
+
+fn fail_over(kills: usize, place: Place) -> Form {
+    Form {
+        kills,
+        landing_systems: 1,
+        place: Some(place),
+    }
 }

@@ -125,7 +125,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     // A run must read certificates once, before its agent could replace them.
     (
         "Client::with_proxies(",
-        &["engine/app/", "run/lifecycle.rs"],
+        &["engine/app/", "engine/standby/place.rs", "run/lifecycle.rs"],
     ),
 ];
 

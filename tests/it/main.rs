@@ -129,4 +129,5 @@ mod session_cookie;
 mod sessions;
 mod settings;
 mod shutdown;
+mod standby;
 mod startup;

@@ -31,7 +31,7 @@ use store::{Store, jobs, mappings, outbox};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::api_server::{ACCESS_CODE, TOKEN_SECRET, config, send_checked};
 use crate::contracts;
@@ -594,7 +594,7 @@ impl Gate {
 pub struct PortForward(JoinHandle<()>);
 
 impl PortForward {
-    /// Stops forwarding and frees the address.
+    /// Stops forwarding, closes all connections and frees the address.
     pub async fn close(self) {
         self.0.abort();
         // The error is the abort.
@@ -606,8 +606,10 @@ impl PortForward {
 pub async fn forward_port(from: SocketAddr, to: SocketAddr) -> PortForward {
     let listener = TcpListener::bind(from).await.unwrap();
     PortForward(tokio::spawn(async move {
+        // Connections end with this task.
+        let mut connections = JoinSet::new();
         while let Ok((mut outside, _)) = listener.accept().await {
-            tokio::spawn(async move {
+            connections.spawn(async move {
                 if let Ok(mut inside) = TcpStream::connect(to).await {
                     // Either side may close the connection at any time.
                     let _ = copy_bidirectional(&mut outside, &mut inside).await;

@@ -1,0 +1,408 @@
+//! Two machines that share a place for backups: take-over, refusals, and a place that is away.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use fake_vendors::FakeService;
+use reqwest::Method;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::process::{
+    ServiceProcess, client_builder, command, control_request, exit_and_output, run,
+};
+use crate::test_env::{PortForward, StoppedEnv, TestEnv, TestEnvOptions, forward_port};
+
+/// Key of the stored secrets, which both machines have.
+const SECRETS_KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+
+/// Maximum wait for any expected event.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Two machines with a data folder each, and a bucket. The first reaches the bucket through a network that can be cut.
+struct Machines {
+    env: StoppedEnv,
+    /// Address at which the first machine reaches the bucket.
+    first_endpoint: SocketAddr,
+    network: Option<PortForward>,
+    /// Data folder of the second machine.
+    second: tempfile::TempDir,
+}
+
+impl Machines {
+    async fn new() -> Self {
+        let key = ("--secrets-key", SECRETS_KEY.to_owned());
+        let options = TestEnvOptions {
+            extra_flags: vec![key],
+            fake_runs: true,
+            ..TestEnvOptions::default()
+        };
+        let env = TestEnv::with_options(options).await.stop_service().await;
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut machines = Self {
+            env,
+            first_endpoint: free.local_addr().unwrap(),
+            network: None,
+            second: tempfile::tempdir().unwrap(),
+        };
+        drop(free);
+        machines.connect().await;
+        machines
+    }
+
+    /// Connects the first machine with the bucket.
+    async fn connect(&mut self) {
+        let endpoint = self.env.vendors.bucket_endpoint();
+        let endpoint = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
+        self.network = Some(forward_port(self.first_endpoint, endpoint).await);
+    }
+
+    /// Cuts the first machine from the bucket.
+    async fn disconnect(&mut self) {
+        self.network.take().unwrap().close().await;
+    }
+
+    fn first_dir(&self) -> PathBuf {
+        self.env.data_dir()
+    }
+
+    fn second_dir(&self) -> PathBuf {
+        self.second.path().join("data")
+    }
+
+    /// Flags for the access to the bucket from the machine with this data folder.
+    fn access(&self, dir: &Path) -> Vec<String> {
+        let key = self.env.vendors.bucket().key();
+        let endpoint = match dir == self.first_dir() {
+            true => format!("http://{}", self.first_endpoint),
+            false => self.env.vendors.bucket_endpoint(),
+        };
+        let flags = [
+            ("--aws-access-key-id", key.id),
+            ("--aws-secret-access-key", key.secret),
+            ("--aws-region", key.region),
+            ("--aws-endpoint-url", &endpoint),
+            ("--secrets-key", SECRETS_KEY),
+        ];
+        flags
+            .into_iter()
+            .flat_map(|(flag, value)| [flag, value].map(str::to_owned))
+            .collect()
+    }
+
+    /// Flags of the service on a data folder, without the folder.
+    fn serve_flags(&self, dir: &Path) -> Vec<String> {
+        let options = TestEnvOptions::default();
+        let mut flags = self.env.command_line("http://127.0.0.1:9", &options);
+        // The last two name the folder.
+        flags.truncate(flags.len() - 2);
+        let place = self.env.vendors.bucket().address();
+        flags.extend(["--quick", "--standby-place", &place].map(str::to_owned));
+        flags.extend(self.access(dir));
+        flags
+    }
+
+    fn start(&self, dir: &Path) -> ServiceProcess {
+        let flags = self.serve_flags(dir);
+        ServiceProcess::start(dir, &flags.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Starts the service, which must refuse. Returns its message.
+    fn refused(&self, dir: &Path) -> String {
+        let mut serve = command(&["serve", "--port", "0", "--data-dir"]);
+        let output = serve.arg(dir).args(self.serve_flags(dir)).output().unwrap();
+        let (code, _, stderr) = exit_and_output(&output);
+        assert_eq!(code, 78, "{stderr}");
+        stderr
+    }
+
+    /// Runs `restore --latest` on a data folder. Returns exit code, standard output, and standard error.
+    fn restore(&self, dir: &Path, flags: &[&str]) -> (i32, String, String) {
+        let place = self.env.vendors.bucket().address();
+        let mut restore = command(&["restore", "--latest", "--from", &place, "--data-dir"]);
+        let restore = restore.arg(dir).args(self.access(dir)).args(flags);
+        exit_and_output(&restore.output().unwrap())
+    }
+
+    fn file_ticket(&self, key: &str) {
+        let issue = self.env.vendors.linear().issue(key);
+        issue
+            .title("A ticket")
+            .describe("Please.")
+            .add_label("Agent-Implement");
+    }
+
+    /// Keys of the tickets of all runs, sorted.
+    fn tickets_of_runs(&self) -> Vec<String> {
+        let runs = self.env.vendors.github().repo("acme", "shop").runs();
+        let tickets = runs
+            .iter()
+            .filter_map(|run| Some(run.inputs.get("issue_identifier")?.as_str()?.to_owned()));
+        let mut tickets: Vec<String> = tickets.collect();
+        tickets.sort();
+        tickets
+    }
+
+    async fn wait_for_runs(&self, expected: &[&str]) {
+        wait_until(&format!("runs of {expected:?}"), || {
+            self.tickets_of_runs() == expected
+        })
+        .await;
+    }
+}
+
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < TIMEOUT, "no {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn health(service: &ServiceProcess) -> Value {
+    let client = client_builder().build().unwrap();
+    let response = client.get(&service.address).send().await.unwrap();
+    response.json().await.unwrap()
+}
+
+/// Changes a setting of the service and returns after it is acknowledged.
+async fn set_cap(dir: &Path, cap: u32) {
+    let body = json!({ "maxInProgressAiIssues": cap });
+    let changed = control_request(dir, Method::PATCH, "/api/mappings/ENG", Some(body)).await;
+    assert_eq!(changed.0, 200, "{}", changed.1);
+}
+
+async fn cap(dir: &Path) -> Value {
+    let (_, mapping) = control_request(dir, Method::GET, "/api/mappings/ENG", None).await;
+    mapping["maxInProgressAiIssues"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_machine_takes_over_what_a_killed_one_has_acknowledged() {
+    let machines = Machines::new().await;
+    let (first, second) = (machines.first_dir(), machines.second_dir());
+    let service = machines.start(&first);
+    machines.file_ticket("ENG-1");
+    machines.wait_for_runs(&["ENG-1"]).await;
+
+    // Nobody takes over from a service that works.
+    let (code, _, stderr) = machines.restore(&second, &[]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stderr.contains("is working with s3://fake-backups"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("use --when-free to wait"), "{stderr}");
+    let message = machines.refused(&second);
+    assert!(
+        message.contains("this data folder has never been part of that"),
+        "{message}"
+    );
+
+    set_cap(&first, 7).await;
+    service.kill();
+    let (code, stdout, stderr) = machines.restore(&second, &["--when-free"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stdout.contains("Took over s3://fake-backups from "),
+        "{stdout}"
+    );
+    let service = machines.start(&second);
+    assert_eq!(cap(&second).await, 7);
+    machines.file_ticket("ENG-2");
+    machines.wait_for_runs(&["ENG-1", "ENG-2"]).await;
+
+    // The first machine comes back. Its store is out of date, and it can only take over again.
+    let message = machines.refused(&first);
+    assert!(
+        message.contains("so this data folder is out of date"),
+        "{message}"
+    );
+    set_cap(&second, 8).await;
+    service.kill();
+    let (code, stdout, stderr) = machines.restore(&first, &["--when-free", "--replace"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("Moved the previous store to"), "{stdout}");
+    // A service manager may run the command before each start: there is nothing to restore now.
+    let (code, stdout, stderr) = machines.restore(&first, &["--when-free", "--replace"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stdout.contains("is the store in use. Nothing was restored."),
+        "{stdout}"
+    );
+    let _service = machines.start(&first);
+    assert_eq!(cap(&first).await, 8);
+}
+
+/// The first machine cannot reach the place, and works on. It must perform nothing once the second one may have begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_services_never_start_runs_for_one_ticket() {
+    let mut machines = Machines::new().await;
+    let (first, second) = (machines.first_dir(), machines.second_dir());
+    let cut_off = machines.start(&first);
+    set_cap(&first, 20).await;
+    machines.file_ticket("ENG-1");
+    machines.wait_for_runs(&["ENG-1"]).await;
+    machines.disconnect().await;
+    // Filed while only the first service runs, and taken up by it: it may perform no effect.
+    machines.file_ticket("ENG-2");
+    let (code, _, stderr) = machines.restore(&second, &["--when-free"]);
+    assert_eq!(code, 0, "{stderr}");
+    let service = machines.start(&second);
+    let mut expected = vec!["ENG-1", "ENG-2"];
+    machines.wait_for_runs(&expected).await;
+    let reasons = health(&cut_off).await["reasons"].to_string();
+    assert!(
+        reasons.contains("the place of the standby cannot be written"),
+        "{reasons}"
+    );
+    for key in ["ENG-3", "ENG-4", "ENG-5"] {
+        machines.file_ticket(key);
+        expected.push(key);
+        machines.wait_for_runs(&expected).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(machines.tickets_of_runs(), expected);
+    }
+    // With the network, the first service notices, and ends.
+    machines.connect().await;
+    assert_eq!(cut_off.wait_for_exit(), 1);
+    assert_eq!(machines.tickets_of_runs(), expected);
+    drop(service);
+}
+
+/// A machine that was suspended wakes up after another one has taken over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspended_service_ends_when_it_wakes_up() {
+    let machines = Machines::new().await;
+    let (first, second) = (machines.first_dir(), machines.second_dir());
+    let suspended = machines.start(&first);
+    machines.file_ticket("ENG-1");
+    machines.wait_for_runs(&["ENG-1"]).await;
+    let pid = Pid::from_raw(suspended.pid().cast_signed()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    machines.file_ticket("ENG-2");
+    let (code, _, stderr) = machines.restore(&second, &["--when-free"]);
+    assert_eq!(code, 0, "{stderr}");
+    let _service = machines.start(&second);
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!(suspended.wait_for_exit(), 1);
+    machines.wait_for_runs(&["ENG-1", "ENG-2"]).await;
+}
+
+/// Runs wait for the place, and changes of operators do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn effects_wait_for_a_place_that_is_away() {
+    let machines = Machines::new().await;
+    let first = machines.first_dir();
+    let service = machines.start(&first);
+    machines.file_ticket("ENG-1");
+    machines.wait_for_runs(&["ENG-1"]).await;
+    let bucket = machines.env.vendors.faults(FakeService::Bucket);
+    bucket.set_outage(true);
+    machines.file_ticket("ENG-2");
+    set_cap(&first, 9).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let reasons = health(&service).await["reasons"].to_string();
+    assert!(
+        reasons.contains("the place of the standby cannot be written"),
+        "{reasons}"
+    );
+    assert_eq!(machines.tickets_of_runs(), ["ENG-1"]);
+    bucket.set_outage(false);
+    machines.wait_for_runs(&["ENG-1", "ENG-2"]).await;
+    service.kill();
+    let (code, _, stderr) = machines.restore(&machines.second_dir(), &["--when-free"]);
+    assert_eq!(code, 0, "{stderr}");
+    let _service = machines.start(&machines.second_dir());
+    assert_eq!(cap(&machines.second_dir()).await, 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_objects_are_not_restored() {
+    let machines = Machines::new().await;
+    let (first, second) = (machines.first_dir(), machines.second_dir());
+    let service = machines.start(&first);
+    set_cap(&first, 3).await;
+    service.kill();
+    let names = machines.env.vendors.bucket().object_names();
+    let part = |kind: &str| {
+        names
+            .iter()
+            .find(|name| name.contains(kind))
+            .unwrap()
+            .clone()
+    };
+    for name in [part("/backup-"), part("/changes-")] {
+        let original = machines.env.vendors.bucket().object(&name).unwrap();
+        let mut damaged = original.clone();
+        let middle = damaged.len() / 2;
+        damaged[middle] ^= 1;
+        machines.env.vendors.bucket().put(&name, &damaged).unwrap();
+        let (code, _, stderr) = machines.restore(&second, &["--when-free"]);
+        assert_eq!(code, 1, "{name}: {stderr}");
+        assert!(
+            stderr.contains("reading the latest backup in s3://fake-backups"),
+            "{stderr}"
+        );
+        assert!(stderr.contains("cut off or damaged"), "{stderr}");
+        assert!(!second.join("agent-implement.redb").exists());
+        // The lease was taken, so a service must not start before a restore has ended well.
+        let message = machines.refused(&second);
+        assert!(message.contains("was not finished"), "{message}");
+        machines.env.vendors.bucket().put(&name, &original).unwrap();
+    }
+    let (code, _, stderr) = machines.restore(&second, &["--when-free"]);
+    assert_eq!(code, 0, "{stderr}");
+}
+
+/// Whole backups at an interval, without a lease, from outside of the service.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_series_of_backups_keeps_the_newest() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, place) = (dir.path().join("data"), dir.path().join("place"));
+    let service = ServiceProcess::start(&data, &[]);
+    let mut backup = command(&["backup", "--every", "1s", "--keep", "2", "--to"]);
+    let backup = backup.arg(&place).arg("--data-dir").arg(&data);
+    let mut backup = backup.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(backup.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert!(next().starts_with("Writing backups of "));
+    for _ in 0..4 {
+        assert!(next().starts_with("Backed up to "));
+    }
+    backup.kill().unwrap();
+    backup.wait().unwrap();
+    let folders = std::fs::read_dir(&place).unwrap().flatten();
+    let folders = folders.filter(|entry| entry.path().is_dir()).count();
+    assert!((2..=3).contains(&folders), "{folders}");
+    service.kill();
+
+    let restored = dir.path().join("restored");
+    let mut restore = command(&["restore", "--latest", "--from"]);
+    let restore = restore.arg(&place).arg("--data-dir").arg(&restored);
+    let (code, stdout, stderr) = exit_and_output(&restore.output().unwrap());
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("Restored "), "{stdout}");
+    // The restored folder has taken the place, so the first one may not write there any more.
+    let mut backup = command(&["backup", "--every", "1s", "--to"]);
+    let backup = backup.arg(&place).arg("--data-dir").arg(&data);
+    let (code, _, stderr) = exit_and_output(&backup.output().unwrap());
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("use another place"), "{stderr}");
+    for (arguments, message) in [
+        (&["backup", "--to", "/tmp/x"][..], "--every"),
+        (
+            &["backup", "--to", "/tmp/x", "--every", "5"],
+            "such as 30s, 15m or 6h",
+        ),
+        (&["restore", "--latest"], "--from"),
+        (&["restore"], "<FILE>"),
+    ] {
+        let (code, _, stderr) = exit_and_output(&run(arguments));
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+    }
+}
