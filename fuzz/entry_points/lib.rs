@@ -36,7 +36,7 @@ use vendors::{scm, session_hosts, ticketing};
 pub type EntryPoint = fn(&[u8]);
 
 /// All entry points with their name, which is also the name of the fuzz target and of the corpus folder.
-pub const ENTRY_POINTS: [(&str, EntryPoint); 16] = [
+pub const ENTRY_POINTS: [(&str, EntryPoint); 17] = [
     ("webhook", webhook),
     ("ticketing_webhook", ticketing_webhook),
     ("review_comment", review_comment),
@@ -53,6 +53,7 @@ pub const ENTRY_POINTS: [(&str, EntryPoint); 16] = [
     ("redaction", redaction),
     ("linear_time", linear_time),
     ("kubeconfig", kubeconfig),
+    ("changed_rows", changed_rows),
 ];
 
 /// Credential that does not occur in any corpus.
@@ -238,6 +239,11 @@ pub fn egress(data: &[u8]) {
         }
     }
     run::fuzz_proxy_request(text);
+}
+
+/// Parses the rows that changed after a backup, as a standby reads them.
+pub fn changed_rows(data: &[u8]) {
+    store::fuzz_changed_rows(data);
 }
 
 /// Parses configuration files of a repository (WORKFLOW.md, config.yml, image.yml) and a branch prefix.

@@ -3,7 +3,7 @@
 //! A file has a header, the rows in the order in which they changed, and a digest (see [`records`]). It applies to one
 //! backup, and follows the file with the number before its own.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 use redb::Key;
@@ -93,25 +93,45 @@ impl ChangesFile {
 
     /// Reads the next row. `None` at the end.
     pub(super) fn next_row(&mut self) -> Result<Option<ChangedRow>, BackupError> {
-        let tag = read_byte(&mut self.input)?;
-        if tag == END {
-            return match self.input.limit() {
-                0 => Ok(None),
-                _ => Err(BackupError::Damaged),
-            };
-        }
-        if tag != PUT && tag != REMOVE {
-            return Err(BackupError::Damaged);
-        }
-        Ok(Some(ChangedRow {
-            table: read_text(&mut self.input)?,
-            key_type: read_text(&mut self.input)?,
-            key: read_part(&mut self.input)?,
-            value: match tag {
-                PUT => Some(read_part(&mut self.input)?),
-                _ => None,
-            },
-        }))
+        next_row(&mut self.input)
+    }
+}
+
+fn next_row(input: &mut Input<impl Read>) -> Result<Option<ChangedRow>, BackupError> {
+    let tag = read_byte(input)?;
+    if tag == END {
+        return match input.limit() {
+            0 => Ok(None),
+            _ => Err(BackupError::Damaged),
+        };
+    }
+    if tag != PUT && tag != REMOVE {
+        return Err(BackupError::Damaged);
+    }
+    Ok(Some(ChangedRow {
+        table: read_text(input)?,
+        key_type: read_text(input)?,
+        key: read_part(input)?,
+        value: match tag {
+            PUT => Some(read_part(input)?),
+            _ => None,
+        },
+    }))
+}
+
+/// Parses the rows of a file, for fuzzing. Asserts that what was read is what was written.
+#[doc(hidden)]
+pub fn fuzz_changed_rows(data: &[u8]) {
+    let mut input = data.take(data.len() as u64);
+    let mut encoded = Vec::new();
+    while let Ok(Some(row)) = next_row(&mut input) {
+        let (table, key_type) = (row.table.as_bytes(), row.key_type.as_bytes());
+        let parts = [table, key_type, &row.key];
+        let written = match &row.value {
+            Some(value) => encode_record(&mut encoded, PUT, &[&parts[..], &[value]].concat()),
+            None => encode_record(&mut encoded, REMOVE, &parts),
+        };
+        assert!(written.is_ok() && data.starts_with(&encoded));
     }
 }
 

@@ -89,7 +89,7 @@ use crate::crash_injection::CrashPlan;
 pub use backup::{Backup, BackupError, BackupHeader, back_up_snapshot};
 pub use change_feed::StoreChange;
 pub use change_log::{ChangedRows, NumberedSnapshot};
-pub use changed_rows::{ChangesFile, ChangesHeader};
+pub use changed_rows::{ChangesFile, ChangesHeader, fuzz_changed_rows};
 pub use disk_space::{DiskSpace, MIN_FREE_FOR_LOGS, MIN_FREE_FOR_NEW_WORK, free_bytes};
 pub use error::{StoreError, StoreResult};
 pub use key_file::SECRETS_KEY_FILE;

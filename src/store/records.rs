@@ -14,7 +14,7 @@ use super::backup::BackupError;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Content of a file between its first line and its digest.
-pub(super) type Input = io::Take<BufReader<File>>;
+pub(super) type Input<R = BufReader<File>> = io::Take<R>;
 
 /// Opens a file of the format that `first_line` names, and verifies its digest.
 pub(super) fn open_verified(path: &Path, first_line: &[u8]) -> Result<Input, BackupError> {
@@ -99,14 +99,14 @@ impl<'w> DigestWriter<'w> {
     }
 }
 
-pub(super) fn read_byte(input: &mut Input) -> Result<u8, BackupError> {
+pub(super) fn read_byte(input: &mut Input<impl Read>) -> Result<u8, BackupError> {
     let mut byte = [0];
     read_exact(input, &mut byte)?;
     Ok(byte[0])
 }
 
 /// Reads a length-prefixed part of a record.
-pub(super) fn read_part(input: &mut Input) -> Result<Vec<u8>, BackupError> {
+pub(super) fn read_part(input: &mut Input<impl Read>) -> Result<Vec<u8>, BackupError> {
     let mut length = [0; 4];
     read_exact(input, &mut length)?;
     let length = u32::from_le_bytes(length);
@@ -119,7 +119,7 @@ pub(super) fn read_part(input: &mut Input) -> Result<Vec<u8>, BackupError> {
 }
 
 /// Reads a length-prefixed text.
-pub(super) fn read_text(input: &mut Input) -> Result<String, BackupError> {
+pub(super) fn read_text(input: &mut Input<impl Read>) -> Result<String, BackupError> {
     String::from_utf8(read_part(input)?).map_err(|_| BackupError::Damaged)
 }
 
@@ -134,7 +134,10 @@ pub(super) fn read_header<T: DeserializeOwned>(
     serde_json::from_slice(&read_part(input)?).map_err(|_| BackupError::Damaged)
 }
 
-pub(super) fn read_exact(input: &mut Input, bytes: &mut [u8]) -> Result<(), BackupError> {
+pub(super) fn read_exact(
+    input: &mut Input<impl Read>,
+    bytes: &mut [u8],
+) -> Result<(), BackupError> {
     let read = input.read_exact(bytes);
     read.map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => BackupError::Damaged,

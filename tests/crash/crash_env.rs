@@ -251,6 +251,7 @@ impl CrashEnv {
             FakeService::Jira,
             FakeService::GitHub,
             FakeService::Chat,
+            FakeService::Bucket,
         ] {
             self.vendors.faults(vendor).clear();
             self.vendors.faults(vendor).set_rates(rates.clone());

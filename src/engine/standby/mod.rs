@@ -35,6 +35,12 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for which an acknowledgement waits for the place.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// Maximum number of attempts to take the lease at the start.
+const MAX_ATTEMPTS: u32 = 5;
+
+/// Pause between two of them.
+const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
+
 /// Minimum time before the end of the lease in which an effect is begun.
 const MIN_PERMIT: Duration = Duration::from_secs(1);
 
@@ -113,7 +119,11 @@ pub enum StartError {
 impl StartError {
     /// Whether a later start can succeed without a change by an operator.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, StartError::Place(_) | StartError::Contended { .. })
+        match self {
+            StartError::Place(error) => error.is_temporary(),
+            StartError::Contended { .. } => true,
+            _ => false,
+        }
     }
 }
 
@@ -213,16 +223,27 @@ impl StandbyLease {
     /// # Errors
     /// If another service works with the place, or the place cannot be used.
     pub async fn take(setup: StandbySetup) -> Result<Self, StartError> {
-        let identity = StandbyIdentity::of_folder(&setup.data_dir)?;
-        let save = |identity: &StandbyIdentity| identity.save(&setup.data_dir);
-        let (place, clock) = (setup.place.clone(), setup.clock.clone());
-        let (lease, leased_until) =
-            Lease::take(place, identity, save, clock, setup.timings).await?;
-        Ok(Self {
-            setup,
-            lease,
-            leased_until,
-        })
+        let mut attempts = 1;
+        loop {
+            let identity = StandbyIdentity::of_folder(&setup.data_dir)?;
+            let save = |identity: &StandbyIdentity| identity.save(&setup.data_dir);
+            let (place, clock) = (setup.place.clone(), setup.clock.clone());
+            match Lease::take(place, identity, save, clock, setup.timings).await {
+                Ok((lease, leased_until)) => {
+                    return Ok(Self {
+                        setup,
+                        lease,
+                        leased_until,
+                    });
+                }
+                // An answer may be lost at any time.
+                Err(error) if error.is_temporary() && attempts < MAX_ATTEMPTS => {
+                    attempts += 1;
+                    tokio::time::sleep(ATTEMPT_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Keeps the lease, and begins to write backups of the store.

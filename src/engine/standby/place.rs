@@ -77,6 +77,16 @@ pub enum PlaceError {
     },
 }
 
+impl PlaceError {
+    /// Whether the place may be available later.
+    pub(super) fn is_temporary(&self) -> bool {
+        match self {
+            PlaceError::Objects(error) => error.is_temporary(),
+            PlaceError::Backup(_) | PlaceError::Record { .. } => false,
+        }
+    }
+}
+
 /// Place that a service and its standby share; cheap to clone.
 #[derive(Clone)]
 pub struct StandbyPlace(ObjectStore);

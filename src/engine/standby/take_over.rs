@@ -102,7 +102,15 @@ pub async fn claim(
 ) -> Result<Claimed, TakeOverError> {
     let mut seen: Option<(ObjectTag, Instant)> = None;
     loop {
-        let Some((record, tag)) = place.read_record().await? else {
+        let read = match place.read_record().await {
+            Err(error) if held == HeldLease::Await && error.is_temporary() => {
+                tracing::warn!(%error, "The place cannot be read; trying again.");
+                tokio::time::sleep(WATCH_INTERVAL).await;
+                continue;
+            }
+            read => read?,
+        };
+        let Some((record, tag)) = read else {
             return Err(TakeOverError::Empty(place.to_string()));
         };
         let now = Instant::now();
@@ -125,14 +133,17 @@ pub async fn claim(
                 renewed_at: clock.now(),
                 ..record
             };
-            match place.replace_record(&record, Some(&tag)).await? {
-                Replaced::Done(_) => {
+            match place.replace_record(&record, Some(&tag)).await {
+                Ok(Replaced::Done(_)) => {
                     return Ok(Claimed {
                         record,
                         previous_host,
                     });
                 }
-                Replaced::Changed => continue,
+                Ok(Replaced::Changed) => continue,
+                // If only the answer was lost, the lease is of this folder now.
+                Err(error) if held == HeldLease::Await && error.is_temporary() => continue,
+                Err(error) => return Err(error.into()),
             }
         }
         if held == HeldLease::Refuse && seen.as_ref().is_some_and(|(seen_tag, _)| *seen_tag != tag)

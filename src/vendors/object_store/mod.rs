@@ -68,6 +68,18 @@ pub enum ObjectStoreError {
     Bucket(#[from] VendorError),
 }
 
+impl ObjectStoreError {
+    /// Whether the same operation may succeed later.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            ObjectStoreError::Folder { cause, .. } => {
+                cause.kind() != io::ErrorKind::PermissionDenied
+            }
+            ObjectStoreError::Bucket(error) => !error.is_permanent(),
+        }
+    }
+}
+
 impl ObjectStore {
     /// Reads an object. `None` if it does not exist.
     ///
