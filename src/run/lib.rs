@@ -52,6 +52,7 @@ mod scratch;
 mod status_reporter;
 mod steps;
 mod stop_signal;
+mod stopwatch;
 mod usage_meter;
 
 #[cfg(test)]

@@ -101,20 +101,7 @@ impl RealEngine {
 /// Builds a root file system from this machine's programs, with an agent that plays scripts.
 pub fn root_file_system(dir: &Path) -> PathBuf {
     let root = dir.join("root");
-    for folder in [
-        "tmp",
-        "proc",
-        "sys",
-        "dev",
-        "etc",
-        "home/agent",
-        "scripts",
-        "usr/local/bin",
-    ] {
-        std::fs::create_dir_all(root.join(folder)).unwrap();
-    }
-    let users = "root:x:0:0::/:/bin/sh\nagent:x:1000:1000::/home/agent:/bin/bash\n";
-    std::fs::write(root.join("etc/passwd"), users).unwrap();
+    std::fs::create_dir_all(root.join("scripts")).unwrap();
     default_script()
         .save(&root.join("scripts"), "default")
         .unwrap();
@@ -131,31 +118,10 @@ pub fn root_file_system(dir: &Path) -> PathBuf {
         ScriptStep::Hang,
     ]);
     hanging.save(&root.join("scripts"), "ENG-2").unwrap();
-    let claude = "#!/bin/sh\n[ -d /tmp/scripts ] || cp -R /scripts /tmp/scripts\nexec agent-implement scripted-agent --scripts /tmp/scripts \"$@\"\n";
-    std::fs::write(root.join("usr/local/bin/claude"), claude).unwrap();
-    let script = format!(
-        r#"set -euo pipefail
-        cd "$ROOT"
-        mkdir -p usr/bin usr/lib lib64 lib
-        strip -o usr/local/bin/agent-implement "$PROGRAM" || cp "$PROGRAM" usr/local/bin/agent-implement
-        chmod 755 usr/local/bin/*
-        ln -s usr/bin bin
-        for program in {programs}; do cp -L "$(command -v "$program")" usr/bin/; done
-        core=$(git --exec-path)
-        mkdir -p ".$core" && cp -a "$core/." ".$core/"
-        cp -aL /usr/share/git-core usr/share/ 2>/dev/null || true
-        libraries() {{ ldd "$@" 2>/dev/null | grep -o '/[^ ]*' | grep -v ':$' | sort -u; }}
-        for library in $(libraries usr/local/bin/agent-implement usr/bin/* "$core"/git-remote-http "$core"/git); do
-            mkdir -p ".$(dirname "$library")" && cp -L "$library" ".$library"
-        done
-        chmod 1777 tmp && chown -R 1000:1000 home/agent
-        tar -cf "$TAR" .
-        "#,
-        programs = PROGRAMS.join(" ")
-    );
     let tar = dir.join("root.tar");
     let output = Command::new("bash")
-        .args(["-c", &script])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/runner_root.sh"))
+        .args(PROGRAMS)
         .env("ROOT", &root)
         .env("TAR", &tar)
         .env("PROGRAM", env!("CARGO_BIN_EXE_agent-implement"))

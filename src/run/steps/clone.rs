@@ -18,6 +18,7 @@ use crate::orchestrator_client::RepoAccess;
 use crate::pull_request;
 use crate::repo_config::{RepoConfig, RepoConfigError, guidance_file};
 use crate::retry::{RETRY_TIMEOUT, retry};
+use crate::stopwatch::Stopwatch;
 use domain::mapping::ModelProvider;
 use domain::report::{FailureCode, RunPhase};
 use domain::secret::Secret;
@@ -30,11 +31,13 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         let reason = format!("invalid branch name {branch:?}");
         return Err(RunFailure::new(FailureCode::CloneFailed, reason));
     }
+    let mut watch = Stopwatch::start();
     run.workspace.git.init().await.map_err(clone_failed)?;
     let access = run.connections.fetch_repo_access(&run.workspace).await?;
     if let Some(number) = run.dispatch.config.pr_number {
         check_pull(run, &access, number).await?;
     }
+    watch.lap("access");
     let mut checkout = fetch(&run.dispatch, &run.workspace.git, access.token.as_ref()).await?;
     if checkout.already_pushed || continues_own_work(&run.dispatch, &checkout) {
         match run
@@ -56,6 +59,7 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         base_merge::merge(&run.dispatch, git, access.token.as_ref(), &mut checkout).await?;
     }
     drop(access);
+    watch.lap("fetch");
     read_config(run, &checkout.base_commit).await?;
     let (git, branch) = (&run.workspace.git, run.dispatch.branch());
     let checked_out = git.checkout(branch, &checkout.head_commit).await;
@@ -64,19 +68,24 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         let restored = git.restore(&merge.merged.tree).await;
         restored.map_err(clone_failed)?;
     }
+    watch.lap("checkout");
     let continued = checkout.remote_head.is_some();
     let (base, start) = (checkout.base_commit.clone(), checkout.head_commit.clone());
     run.checkout = Some(checkout);
     ticket_material::fetch(run).await;
+    watch.lap("access");
     earlier_work::apply(run).await?;
+    watch.lap("checkout");
     let copied = run.workspace.git.copy_for_agent().await;
     copied.map_err(clone_failed)?;
+    watch.lap("copy");
     let outputs = json!({
         "branch": run.dispatch.branch(),
         "base": base,
         "start": start,
         "continued": continued,
         "settingsWithoutEffect": run.repo_config.unknown_settings,
+        "milliseconds": watch.milliseconds(),
     });
     Ok(StepOutcome::Passed(outputs))
 }

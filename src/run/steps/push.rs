@@ -19,6 +19,7 @@ use crate::orchestrator_client::RepoAccess;
 use crate::patch;
 use crate::pull_request;
 use crate::retry::{RETRY_TIMEOUT, retry};
+use crate::stopwatch::Stopwatch;
 use domain::job::PullRequestRef;
 use domain::report::{FailureCode, RunPhase};
 use domain::sensitive_files::{AllowList, guard_message};
@@ -40,6 +41,7 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     if run.checkout()?.is_up_to_date {
         return Ok(StepOutcome::Skipped(base_merge::UP_TO_DATE));
     }
+    let mut watch = Stopwatch::start();
     run.workspace.kill_orphan_processes().await?;
     let commit = if run.already_pushed() {
         run.checkout()?.head_commit.clone()
@@ -49,8 +51,10 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     let fork_point = &run.checkout()?.fork_point;
     let changes = run.workspace.git.changes(fork_point, &commit).await;
     let changes = changes.map_err(RunFailure::other)?;
+    watch.lap("guard");
     let access = run.connections.fetch_repo_access(&run.workspace).await?;
     move_branch(run, &access, &commit).await?;
+    watch.lap("push");
     if run.dispatch.config.shadow {
         let repository = run.workspace.git.url.trim_end_matches(".git");
         let url = format!("{repository}/tree/{}", run.dispatch.branch());
@@ -65,7 +69,13 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     .await;
     let pull = pull.map_err(pull_failed)?;
     run.reporting.log(&format!("Pull request: {}", pull.url));
-    let outputs = json!({ "prUrl": pull.url, "prNumber": pull.number, "commit": commit });
+    watch.lap("pullRequest");
+    let outputs = json!({
+        "prUrl": pull.url,
+        "prNumber": pull.number,
+        "commit": commit,
+        "milliseconds": watch.milliseconds(),
+    });
     run.publication.pull = Some(PullRequestRef {
         number: pull.number,
         url: pull.url,
