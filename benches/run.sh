@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 report=target/bench.txt
 
 bash benches/peers.sh
-for bench in ingest poll waits sweep lists start guard; do
+for bench in ingest poll waits sweep overhead lists start guard; do
     cargo bench --quiet --no-run --bench "$bench"
 done
 {
@@ -18,7 +18,7 @@ done
     echo "$(nproc) cores, load $(cut -d' ' -f1-3 /proc/loadavg)"
     df --output=source,fstype,avail -h target | tail -1
 } | tee "$report"
-for bench in ingest poll waits sweep lists start; do
+for bench in ingest poll waits sweep overhead lists start; do
     printf '\n== %s\n' "$bench" | tee -a "$report"
     cargo bench --quiet --bench "$bench" -- "$@" 2>&1 | tee -a "$report"
 done

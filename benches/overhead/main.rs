@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 use domain::time::Timestamp;
-use fake_vendors::FakeIssue;
+use fake_vendors::LinearTicket;
 use run_parts::RunParts;
 use run_service::{RunService, Setup};
 use support::table::{self, BenchRow, Threshold};
@@ -32,6 +32,9 @@ use support::table::{self, BenchRow, Threshold};
 /// Targets on the large repository with local containers, in milliseconds.
 const MAX_AROUND_AGENT: f64 = 2_000.0;
 const MAX_CLONE: f64 = 500.0;
+
+/// Time until the service has made the mirror of a repository, after its first run.
+const MIRROR_TIME: Duration = Duration::from_secs(15);
 
 /// Maximum duration of one run.
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
@@ -104,7 +107,11 @@ async fn measure(args: &Args, runner: Runner, megabytes: usize) -> Result<()> {
     for number in 1..=1 + args.rounds {
         flagged.push(run_ticket(&service, &format!("ENG-{number}")).await?);
         // The effects of the end of a run must not count for the next.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let pause = match (runner, number) {
+            (Runner::Local, 1) => MIRROR_TIME,
+            _ => Duration::from_secs(1),
+        };
+        tokio::time::sleep(pause).await;
     }
     let is_real = setup.engine.is_some();
     let (store, vendors, _dir) = service.stop().await?;
@@ -152,7 +159,7 @@ async fn measure(args: &Args, runner: Runner, megabytes: usize) -> Result<()> {
 /// Ticket whose run has ended.
 pub struct MeasuredTicket {
     /// Ticket.
-    pub issue: FakeIssue,
+    pub issue: LinearTicket,
     /// Time of the flag.
     pub flagged_at: Timestamp,
     /// Time at which the pull request was open.
@@ -166,9 +173,9 @@ async fn run_ticket(service: &RunService, key: &str) -> Result<MeasuredTicket> {
     let repo = service.vendors.github().repo("acme", "shop");
     let before = repo.pulls().len();
     let issue = service.vendors.linear().issue(key);
-    issue.title("Do it").describe("Please.");
+    let issue = issue.title("Do it").describe("Please.");
     let flagged_at = now();
-    issue.add_label("Agent-Implement");
+    let issue = issue.add_label("Agent-Implement");
     let opened_at = service
         .wait_until(RUN_TIMEOUT, key, || repo.pulls().len() > before)
         .await?;

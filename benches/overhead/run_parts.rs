@@ -55,12 +55,16 @@ impl RunParts {
         let clock = repo
             .read_file(&ticket.branch, CLOCK_FILE)
             .context("no clock")?;
-        let clock = Duration::from_nanos(clock.trim().parse()?);
-        let first_output = Timestamp::EPOCH + clock;
+        let mut clock = clock.lines().map(|line| -> Result<Timestamp> {
+            Ok(Timestamp::EPOCH + Duration::from_nanos(line.trim().parse()?))
+        });
+        let first_output = clock.next().context("the clock is empty")??;
+        let last_output = clock.next().context("the clock has one time")??;
         let dispatched = job.dispatched_at.context("not dispatched")?;
         // The program may begin before the response to its start is stored.
         let accepted = dispatched.min(began("clone")?);
         let between = |from: Timestamp, to: Timestamp| millis(to.since(from));
+        let staging = between(last_output, ended("implement.1")?);
         Ok(Self(vec![
             (Self::BEFORE, between(ticket.flagged_at, first_output)),
             ("  queue", between(ticket.flagged_at, job.reserved_at)),
@@ -68,6 +72,11 @@ impl RunParts {
             ("  program", between(accepted, began("clone")?)),
             (Self::CLONE, between(began("clone")?, ended("clone")?)),
             ("    access, ticket", part("clone", "access")?),
+            // Only a run with a mirror has this part.
+            (
+                "    copy of the mirror",
+                part("clone", "mirror").unwrap_or(0.0),
+            ),
             ("    fetch", part("clone", "fetch")?),
             ("    checkout", part("clone", "checkout")?),
             ("    copy for the agent", part("clone", "copy")?),
@@ -77,10 +86,14 @@ impl RunParts {
             ),
             ("  agent start", between(ended("setup")?, first_output)),
             (
-                "between: review by the second pass",
+                "between: review",
                 between(ended("implement.1")?, ended("review.1")?),
             ),
-            (Self::AFTER, between(ended("review.1")?, ticket.opened_at)),
+            (
+                Self::AFTER,
+                staging + between(ended("review.1")?, ticket.opened_at),
+            ),
+            ("  staging", staging),
             (
                 "  guard, commit",
                 between(ended("review.1")?, began("push")?) + part("push", "guard")?,

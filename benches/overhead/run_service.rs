@@ -1,7 +1,7 @@
 //! The service as a process of its own, whose runs are executed by one runner.
 
 use std::io::{BufRead, BufReader};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -223,14 +223,13 @@ fn serve(
     Ok(child)
 }
 
-/// Script of the agent: it writes the time of its first output and changes nothing else.
+/// Script of the agent: it writes the times of its first and of its last output, and changes nothing else.
 fn clock_script() -> Script {
-    Script::new().pass([
-        ScriptStep::run(&format!("date +%s%N >{CLOCK_FILE}")),
-        ScriptStep::Message {
-            text: "I wrote the time.".into(),
-        },
-    ])
+    let write_time = ScriptStep::run(&format!("date +%s%N >>{CLOCK_FILE}"));
+    let message = ScriptStep::Message {
+        text: "I wrote the time.".into(),
+    };
+    Script::new().pass([write_time.clone(), message, write_time])
 }
 
 /// Sends a request to a container engine.
@@ -280,8 +279,14 @@ async fn import_image(engine: &str, dir: &Path) -> Result<()> {
 /// Returns the address of this machine in the network of the containers.
 async fn gateway(engine: &str) -> Result<IpAddr> {
     let network = engine_request(engine, Request::Gateway).await?;
-    let gateway = network["IPAM"]["Config"][0]["Gateway"].as_str();
-    Ok(gateway.context("the network has no gateway")?.parse()?)
+    let config = &network["IPAM"]["Config"][0];
+    if let Some(gateway) = config["Gateway"].as_str() {
+        return Ok(gateway.parse()?);
+    }
+    // Older engines name the network only.
+    let subnet = config["Subnet"].as_str().context("no subnet")?;
+    let first: Ipv4Addr = subnet.split('/').next().unwrap_or_default().parse()?;
+    Ok(Ipv4Addr::from(u32::from(first) + 1).into())
 }
 
 /// Forwards connections to the same port of 127.0.0.1.

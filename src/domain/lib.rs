@@ -42,6 +42,7 @@ pub mod comments;
 pub mod effect;
 pub mod egress;
 pub mod evidence;
+pub mod git_mirror;
 pub mod plan;
 pub mod plan_approval;
 pub mod question;

@@ -338,6 +338,9 @@ pub struct MachineSpec {
     /// Folder on the host with the socket of the service, for a container that reports through it. Mounted
     /// read-only at [`run_socket::MOUNT_POINT`](crate::run_socket::MOUNT_POINT).
     pub socket_folder: Option<String>,
+    /// Folder on the host with the mirror of the repository. Mounted read-only at
+    /// [`git_mirror::MOUNT_POINT`](crate::git_mirror::MOUNT_POINT).
+    pub mirror_folder: Option<String>,
     /// Whether the machine gets no network. It then reaches others only through sockets in `socket_folder`.
     pub is_isolated: bool,
     /// Labels of the Kubernetes nodes on which the machine may run.

@@ -36,7 +36,7 @@
 //!
 //! [`run_logs`] and [`evidence`] keep what runs leave for people.
 //!
-//! [`runner_image`] builds the image of local containers.
+//! [`runner_image`] builds the image of local containers, and `git_mirrors` keeps mirrors of their repositories.
 //!
 //! [`budget`] enforces the monthly budget of a mapping, and [`provider_limit`] the usage limit of a
 //! model provider. The poll and every reservation check both.
@@ -60,6 +60,7 @@ pub mod dispatch;
 pub mod doctor;
 pub mod egress;
 pub mod evidence;
+mod git_mirrors;
 pub mod github_app;
 pub mod github_token;
 pub mod incidents;

@@ -21,6 +21,7 @@ use store::crash_injection::CrashPoint;
 use store::{StoreChange, StoreError, jobs, outbox, patches, steps};
 use vendors::http::{Redactor, run_blocking_if_large};
 
+use super::git_mirrors;
 use super::job_events::{self, BreakerPolicy, EventOutcome};
 use super::pull_requests::ownership;
 use super::{conversation, provider_limit};
@@ -190,6 +191,7 @@ pub async fn record_progress(
         (sanitize_step(&redactor, step), log)
     })
     .await;
+    let reported_step = step.clone();
     let (run_id, usage, order) = (report.run_id, report.usage, app.core.store.next_order());
     let stored = app
         .core
@@ -229,6 +231,9 @@ pub async fn record_progress(
             Ok(Ok(()))
         })
         .await?;
+    if stored.is_ok() {
+        git_mirrors::examine_step(app, job, &reported_step);
+    }
     if let (Ok(()), Some(lines)) = (&stored, log) {
         app.live.log_tails.append(job, &lines);
         app.core.store.publish(StoreChange::Step(job.clone()));

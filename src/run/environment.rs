@@ -17,6 +17,7 @@ use super::egress_relay;
 use super::git::Transport;
 use super::orphan_processes::OrphanProcesses;
 use super::reexec;
+use domain::git_mirror;
 use domain::ids::Repo;
 use domain::machine::{SESSION_SECRETS, SESSION_VARIABLES};
 use domain::run_config::RunInputs;
@@ -120,6 +121,8 @@ pub struct Environment {
     pub proxies: Proxies,
     /// Variables passed to every child.
     pub child_env: ChildEnv,
+    /// Mirror of the repository, mounted into the container.
+    pub mirror: Option<PathBuf>,
     /// Protocol that repositories are fetched with.
     pub transport: Transport,
     /// Handling of orphan processes.
@@ -248,6 +251,7 @@ impl Environment {
                         Some((OsString::from(name), OsString::from(variable(name)?)))
                     }),
             ),
+            mirror: variable(git_mirror::VARIABLE).map(PathBuf::from),
             transport: Transport::Web,
             orphan_processes: OrphanProcesses::Kill,
         })

@@ -78,6 +78,7 @@ pub(crate) fn prepare(
             transport: environment.transport,
         },
         folders,
+        mirror: environment.mirror,
         child_env: environment.child_env,
         orphan_processes: environment.orphan_processes,
     };

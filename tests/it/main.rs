@@ -53,6 +53,7 @@ mod evidence;
 mod fallback_agents;
 mod follow_up;
 mod gap_fill;
+mod git_mirrors;
 mod github_app;
 mod github_issues;
 mod guard;

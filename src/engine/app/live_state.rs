@@ -1,5 +1,6 @@
 //! State of this process, which a restart loses.
 
+use crate::git_mirrors::GitMirrors;
 use crate::pull_requests::BaseChecks;
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub struct LiveState {
     pub log_tails: LogTails,
     /// When the CI runs of each repository are listed next.
     pub run_watches: RunWatches,
+    /// Updates of the mirrors of repositories.
+    pub(crate) git_mirrors: GitMirrors,
     /// Rate limit of the logs that runs send.
     pub run_log_limiter: RunLogLimiter,
     /// Clients of event streams.
@@ -71,6 +74,7 @@ impl LiveState {
             ignored_deliveries: IgnoredDeliveries::default(),
             log_tails: LogTails::default(),
             run_watches: RunWatches::default(),
+            git_mirrors: GitMirrors::default(),
             run_log_limiter: RunLogLimiter::default(),
             stream_subscribers: StreamSubscribers::default(),
             sign_in_limiter: SignInLimiter::default(),

@@ -287,6 +287,7 @@ impl Config {
                 options.local_runner_image,
                 options.data_dir_on_host,
                 (&options.local_egress, &options.local_egress_hosts),
+                &options.git_mirror_limit_mb,
             ),
             kubernetes: check.kubernetes(
                 KubernetesOptions {

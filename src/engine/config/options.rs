@@ -214,6 +214,10 @@ pub struct Options {
     /// subdomains, addresses, each with or without a port; * is every public host.
     #[arg(long, env = "LOCAL_EGRESS_HOSTS", default_value = "*")]
     pub local_egress_hosts: String,
+    /// Megabytes that mirrors of repositories may take up in DATA_DIR, from which local containers copy what
+    /// they would fetch; 0 disables them.
+    #[arg(long, env = "GIT_MIRROR_LIMIT_MB", default_value = "5000")]
+    pub git_mirror_limit_mb: String,
     /// Namespace for runs in Kubernetes; unset disables them.
     #[arg(long, env = "KUBERNETES_NAMESPACE")]
     pub kubernetes_namespace: Option<String>,

@@ -38,6 +38,8 @@ pub struct ContainersConfig {
     pub data_dir_on_host: Option<PathBuf>,
     /// Hosts that isolated containers may reach; `None` if containers have a network.
     pub egress: Option<Vec<HostPattern>>,
+    /// Megabytes that mirrors of repositories may take up; 0 disables them.
+    pub mirror_limit_mb: u32,
 }
 
 /// Address of a container engine.
@@ -121,16 +123,28 @@ impl Config {
         self.containers.egress.is_some() && self.containers.can_mount_data_dir()
     }
 
+    /// Whether containers get mirrors of repositories.
+    pub(crate) fn mirrors_repositories(&self) -> bool {
+        self.containers.mirror_limit_mb > 0 && self.containers.can_mount_data_dir()
+    }
+
     /// Returns the folder with the socket of runs, as the container engine sees it.
     ///
     /// # Errors
     /// If the data directory cannot be resolved.
     pub(crate) fn socket_folder_on_host(&self) -> io::Result<PathBuf> {
-        let data_dir = match &self.containers.data_dir_on_host {
-            Some(known) => known.clone(),
-            None => self.data_dir.canonicalize()?,
-        };
-        Ok(data_dir.join(run_socket::FOLDER))
+        Ok(self.data_dir_on_host()?.join(run_socket::FOLDER))
+    }
+
+    /// Returns the data directory, as the container engine sees it.
+    ///
+    /// # Errors
+    /// If the data directory cannot be resolved.
+    pub(crate) fn data_dir_on_host(&self) -> io::Result<PathBuf> {
+        match &self.containers.data_dir_on_host {
+            Some(known) => Ok(known.clone()),
+            None => self.data_dir.canonicalize(),
+        }
     }
 }
 
@@ -155,6 +169,7 @@ impl Validator {
         image: String,
         data_dir_on_host: Option<PathBuf>,
         (egress, hosts): (&str, &str),
+        mirror_limit_mb: &str,
     ) -> ContainersConfig {
         let docker_host = docker_host.filter(|text| !text.trim().is_empty());
         let engine = ContainerEngine::from_docker_host(docker_host.as_deref());
@@ -173,6 +188,11 @@ impl Validator {
         );
         ContainersConfig {
             egress: self.egress(egress, hosts),
+            mirror_limit_mb: self.parse::<u32>(
+                "GIT_MIRROR_LIMIT_MB",
+                mirror_limit_mb,
+                "a whole number of megabytes",
+            ),
             engine: engine.unwrap_or_else(|_| ContainerEngine::Socket(DEFAULT_SOCKET.into())),
             is_explicit: docker_host.is_some(),
             image: image.trim().to_owned(),
@@ -233,6 +253,10 @@ pub(super) fn effective(
                     hosts.join(",")
                 },
             ),
+        ),
+        (
+            "GIT_MIRROR_LIMIT_MB",
+            containers.mirror_limit_mb.to_string(),
         ),
         (
             "DATA_DIR_ON_HOST",

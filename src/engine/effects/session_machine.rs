@@ -7,6 +7,7 @@ use crate::app::{App, Core, Vendors};
 use domain::agent::AgentName;
 use domain::crypto::sha256_hex;
 use domain::effect::RunSpec;
+use domain::git_mirror;
 use domain::ids::JobId;
 use domain::job::{Job, RunHandle};
 use domain::machine::{
@@ -21,6 +22,7 @@ use store::outbox::OutboxEntry;
 use vendors::scm::WorkflowRunLog;
 use vendors::session_hosts::{MachineStartOutcome, SessionHostError};
 
+use crate::git_mirrors;
 use crate::provider_limit::TEAM_CREDENTIALS;
 
 use super::{EffectFailure, EffectOutcome, github, run_config, start_refused_event};
@@ -61,8 +63,22 @@ pub(super) async fn start(
         let event = start_refused_event(cause, status, why);
         Ok(EffectOutcome::job_event(&job.id, event))
     };
-    match app.vendors.sessions.start(host, &spec).await? {
-        MachineStartOutcome::Started(machine) => Ok(started_outcome(job, &machine)),
+    let mut started = app.vendors.sessions.start(host, &spec).await?;
+    if matches!(started, MachineStartOutcome::Refused { .. }) && spec.mirror_folder.is_some() {
+        // The mirror may have been removed, or the engine cannot mount it. The run then fetches everything.
+        let spec = MachineSpec {
+            mirror_folder: None,
+            ..spec
+        };
+        started = app.vendors.sessions.start(host, &spec).await?;
+    }
+    match started {
+        MachineStartOutcome::Started(machine) => {
+            if host == HostKind::Local {
+                git_mirrors::update_later(app, &job.repo, &run_spec.git_ref);
+            }
+            Ok(started_outcome(job, &machine))
+        }
         MachineStartOutcome::Refused { status, reason } => {
             refused(FailureKind::Permanent, status, &reason)
         }
@@ -110,7 +126,12 @@ async fn spec(
     let image = job.session_image.clone();
     let image =
         image.ok_or_else(|| EffectFailure::permanent("no image is configured for sessions"))?;
+    let mirror = git_mirrors::newest(app, &job.repo).filter(|_| host == HostKind::Local);
     let mut required = required_environment(app, job, run_spec).await?;
+    if mirror.is_some() {
+        let (name, path) = (git_mirror::VARIABLE, git_mirror::MOUNT_POINT);
+        required.insert(name.to_owned(), path.to_owned());
+    }
     let secrets = secrets(app, job)?;
     let (extra_env, refused) = partition_permitted(&session.extra_env);
     if !refused.is_empty() {
@@ -129,6 +150,7 @@ async fn spec(
         memory_mb: session.memory_mb,
         environment: session_environment(required, &extra_env, secrets),
         socket_folder: socket_folder(app, host)?,
+        mirror_folder: mirror,
         is_isolated: is_isolated(app, host),
         node_selector: session.node_selector.clone(),
         max_lifetime: job.timeout() + TIMEOUT_RESERVE,

@@ -1,6 +1,6 @@
 //! Workspace: folders, git repository and processes of a run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,6 +22,8 @@ pub(crate) struct Workspace {
     pub folders: Folders,
     /// Git repository of the run.
     pub git: Git,
+    /// Mirror of the repository.
+    pub mirror: Option<PathBuf>,
     /// Variables passed to every child.
     pub child_env: ChildEnv,
     /// Handling of orphan processes.
@@ -81,6 +83,7 @@ impl Workspace {
         deadline: Instant,
     ) -> Result<ProgramResult, ChildError> {
         let (program, args) = command.split_first().ok_or(ChildError::TimedOut)?;
+        self.git.await_index_time().await;
         let spec = ChildSpec {
             program: program.into(),
             args: args.iter().map(Into::into).collect(),

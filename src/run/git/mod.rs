@@ -13,15 +13,19 @@
 //! - [`staging`]: import of the work tree.
 //! - [`changes`]: changes between trees.
 //! - `apply`: application of a patch to a tree.
+//! - `index_time`: times by which git recognises changed files.
+//! - `mirror`: copy of a mirror of the repository.
 //! - [`merge`]: merge of two commits; `merge_without_ort`: the same with older git.
 //! - [`version`]: oldest version of git.
 
 mod apply;
 pub(crate) mod changes;
 mod commits;
+mod index_time;
 pub(crate) mod local;
 pub(crate) mod merge;
 mod merge_without_ort;
+mod mirror;
 pub(crate) mod program;
 pub(crate) mod remote;
 pub(crate) mod request_policy;
@@ -75,7 +79,7 @@ const INFLUENCING_PATHS: [&str; 9] = [
 ];
 
 /// Settings of every git command. They override every configuration file.
-const GIT_SETTINGS: [&str; 24] = [
+const GIT_SETTINGS: [&str; 25] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.untrackedCache=false",
@@ -99,6 +103,8 @@ const GIT_SETTINGS: [&str; 24] = [
     "fetch.fsck.missingSpaceBeforeDate=ignore",
     "fetch.fsck.badTimezone=ignore",
     "gc.auto=0",
+    // Ignored by git older than 2.32.
+    "checkout.workers=4",
     "advice.detachedHead=false",
 ];
 
@@ -172,17 +178,29 @@ impl Git {
 
     /// Checks out a commit on a branch of this name.
     pub(crate) async fn checkout(&self, branch: &str, commit: &str) -> Result<(), GitError> {
+        let action = "git checkout";
         self.run(
-            "git checkout",
+            action,
             ["checkout", "--quiet", "--force", "-B", branch, commit],
             &[],
         )
         .await?;
-        Ok(())
+        index_time::postpone(&self.index()).map_err(|cause| GitError::Io { action, cause })
+    }
+
+    /// Waits, for at most a second, until changes of the work tree have another time than its checkout. Must be called
+    /// before foreign code runs.
+    pub(crate) async fn await_index_time(&self) {
+        tokio::time::sleep(index_time::remaining(&self.index())).await;
+    }
+
+    fn index(&self) -> PathBuf {
+        self.git_dir.join("index")
     }
 
     /// Copies the git directory into the work tree, without credentials, so that the agent can read
-    /// the history. The copy is never read back.
+    /// the history. The copy is never read back. Packs are linked: git replaces them and never changes one, and an agent
+    /// that wants to can reach the run's git directory anyway.
     pub(crate) async fn copy_for_agent(&self) -> Result<(), GitError> {
         let (from, to) = (self.git_dir.clone(), self.work_tree.join(".git"));
         tokio::task::spawn_blocking(move || {
@@ -388,10 +406,14 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
+        let path = entry.path();
+        let is_pack = path
+            .extension()
+            .is_some_and(|end| end == "pack" || end == "idx");
         if entry.file_type()?.is_dir() {
-            copy_folder(&entry.path(), &target)?;
-        } else {
-            std::fs::copy(entry.path(), target)?;
+            copy_folder(&path, &target)?;
+        } else if !(is_pack && std::fs::hard_link(&path, &target).is_ok()) {
+            std::fs::copy(path, target)?;
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! Commands that access the remote, each through its own relay, which holds the token.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use data_encoding::BASE64;
@@ -8,14 +9,12 @@ use hyper::header::HeaderValue;
 use super::request_policy::GitRequestPolicy;
 use super::{Git, GitError};
 use crate::random::random_hex;
+use domain::git_mirror::FETCH_DEPTH;
 use domain::secret::Secret;
 use vendors::http::Relay;
 
 /// Seconds before each retry of a command after a network error; one minute in total.
 const PAUSES: [u64; 6] = [1, 2, 4, 8, 15, 30];
-
-/// Depth of the first fetch. Enough history for the agent to see the project's conventions.
-const FETCH_DEPTH: &str = "--depth=50";
 
 /// Variable in which git passes the settings of `-c` to its own commands, as quoted words. A secret cannot be an
 /// argument, which every process of the machine can read, and `GIT_CONFIG_COUNT` needs git 2.31: Debian 11 has 2.30.
@@ -30,6 +29,9 @@ const TRANSIENT_ERRORS: [&str; 6] = [
     "the remote end hung up",
     "returned error: 5",
 ];
+
+/// Start of the names of branches at the remote.
+const HEADS: &str = "refs/heads/";
 
 /// Prefix of all errors of git's HTTP library, whose text differs between versions.
 const HTTP_ERROR: &str = "unable to access";
@@ -53,16 +55,32 @@ impl Git {
         token: Option<&Secret>,
         branch: &str,
     ) -> Result<Option<String>, GitError> {
-        let reference = format!("refs/heads/{branch}");
-        let args = ["ls-remote", "--quiet", self.url.as_str(), &reference];
+        let mut heads = self.remote_heads(token, &[branch]).await?;
+        Ok(heads.remove(branch))
+    }
+
+    /// Returns the heads of those remote branches that exist, by name.
+    pub(crate) async fn remote_heads(
+        &self,
+        token: Option<&Secret>,
+        branches: &[&str],
+    ) -> Result<HashMap<String, String>, GitError> {
+        let references = branches.iter().map(|branch| format!("{HEADS}{branch}"));
+        let references: Vec<String> = references.collect();
+        let mut args = vec!["ls-remote", "--quiet", self.url.as_str()];
+        args.extend(references.iter().map(String::as_str));
         let output = self
             .run_remote("git ls-remote", token, GitRequestPolicy::Read, &args)
             .await?;
-        Ok(output
+        // The arguments are patterns, which also match the ends of other names.
+        let heads = output
             .lines()
             .filter_map(|line| line.split_once('\t'))
-            .find(|(_, name)| *name == reference)
-            .map(|(commit, _)| commit.to_owned()))
+            .filter_map(|(commit, name)| Some((name.strip_prefix(HEADS)?, commit)))
+            .filter(|(name, _)| branches.contains(name));
+        Ok(heads
+            .map(|(name, commit)| (name.to_owned(), commit.to_owned()))
+            .collect())
     }
 
     /// Fetches branches without tags, submodules and older history.

@@ -7,6 +7,9 @@
 //! Pushed work whose pull request was rejected gets a pull request even without a new change.
 //! Planning always starts at the base. A run for a conflict merges the base into the branch.
 
+use std::collections::HashMap;
+use std::path::Path;
+
 use serde_json::json;
 
 use super::{base_merge, earlier_work, ticket_material};
@@ -19,6 +22,7 @@ use crate::pull_request;
 use crate::repo_config::{RepoConfig, RepoConfigError, guidance_file};
 use crate::retry::{RETRY_TIMEOUT, retry};
 use crate::stopwatch::Stopwatch;
+use domain::git_mirror;
 use domain::mapping::ModelProvider;
 use domain::report::{FailureCode, RunPhase};
 use domain::secret::Secret;
@@ -32,13 +36,68 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         return Err(RunFailure::new(FailureCode::CloneFailed, reason));
     }
     let mut watch = Stopwatch::start();
+    let mut mirror_use = None;
+    let mirror = run.workspace.mirror.clone();
+    let checkout = match check_out(run, &mut watch, mirror.as_deref(), &mut mirror_use).await {
+        Err(failure) if mirror_use.is_some() => {
+            // Whatever went wrong: a damaged mirror must not fail a run.
+            run.reporting.log(&format!(
+                "Cloning again without the mirror of the repository: {}",
+                failure.reason
+            ));
+            mirror_use = Some(git_mirror::UNUSABLE);
+            run.workspace.git.remove().map_err(clone_failed)?;
+            check_out(run, &mut watch, None, &mut None).await?
+        }
+        checkout => checkout?,
+    };
+    let continued = checkout.remote_head.is_some();
+    let (base, start) = (checkout.base_commit.clone(), checkout.head_commit.clone());
+    run.checkout = Some(checkout);
+    ticket_material::fetch(run).await;
+    watch.lap("access");
+    earlier_work::apply(run).await?;
+    watch.lap("checkout");
+    let copied = run.workspace.git.copy_for_agent().await;
+    copied.map_err(clone_failed)?;
+    watch.lap("copy");
+    let outputs = json!({
+        "branch": run.dispatch.branch(),
+        "base": base,
+        "start": start,
+        "continued": continued,
+        "settingsWithoutEffect": run.repo_config.unknown_settings,
+        (git_mirror::OUTPUT): mirror_use,
+        "milliseconds": watch.milliseconds(),
+    });
+    Ok(StepOutcome::Passed(outputs))
+}
+
+/// Fetches the repository, of which a mirror may have a part, and checks it out. `mirror_use` is set as soon as the
+/// mirror is used.
+async fn check_out(
+    run: &mut RunContext,
+    watch: &mut Stopwatch,
+    mirror: Option<&Path>,
+    mirror_use: &mut Option<&'static str>,
+) -> Result<Checkout, RunFailure> {
     run.workspace.git.init().await.map_err(clone_failed)?;
+    let mut known_base = None;
+    if let Some(mirror) = mirror {
+        *mirror_use = Some(git_mirror::USED);
+        let git = &run.workspace.git;
+        let head = git.copy_mirror(mirror, &run.dispatch.base_branch).await;
+        known_base = head.map_err(clone_failed)?;
+        *mirror_use = known_base.is_some().then_some(git_mirror::USED);
+        watch.lap("mirror");
+    }
     let access = run.connections.fetch_repo_access(&run.workspace).await?;
     if let Some(number) = run.dispatch.config.pr_number {
         check_pull(run, &access, number).await?;
     }
     watch.lap("access");
-    let mut checkout = fetch(&run.dispatch, &run.workspace.git, access.token.as_ref()).await?;
+    let git = &run.workspace.git;
+    let mut checkout = fetch(&run.dispatch, git, access.token.as_ref(), known_base).await?;
     if checkout.already_pushed || continues_own_work(&run.dispatch, &checkout) {
         match run
             .connections
@@ -69,25 +128,7 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         restored.map_err(clone_failed)?;
     }
     watch.lap("checkout");
-    let continued = checkout.remote_head.is_some();
-    let (base, start) = (checkout.base_commit.clone(), checkout.head_commit.clone());
-    run.checkout = Some(checkout);
-    ticket_material::fetch(run).await;
-    watch.lap("access");
-    earlier_work::apply(run).await?;
-    watch.lap("checkout");
-    let copied = run.workspace.git.copy_for_agent().await;
-    copied.map_err(clone_failed)?;
-    watch.lap("copy");
-    let outputs = json!({
-        "branch": run.dispatch.branch(),
-        "base": base,
-        "start": start,
-        "continued": continued,
-        "settingsWithoutEffect": run.repo_config.unknown_settings,
-        "milliseconds": watch.milliseconds(),
-    });
-    Ok(StepOutcome::Passed(outputs))
+    Ok(checkout)
 }
 
 /// Whether an earlier dispatch of the ticket left commits on its branch.
@@ -97,25 +138,36 @@ fn continues_own_work(dispatch: &Dispatch, checkout: &Checkout) -> bool {
     is_own_branch && checkout.head_commit != checkout.fork_point
 }
 
-/// Fetches base and branch, and determines the commit to start from.
+/// Fetches base and branch, and determines the commit to start from. `known_base` is a head of the base that the
+/// repository already has.
 async fn fetch(
     dispatch: &Dispatch,
     git: &Git,
     token: Option<&Secret>,
+    known_base: Option<String>,
 ) -> Result<Checkout, RunFailure> {
-    let branch = dispatch.branch();
-    if branch == dispatch.base_branch {
+    let (branch, base_branch) = (dispatch.branch(), dispatch.base_branch.as_str());
+    if branch == base_branch {
         return Err(RunFailure::new(
             FailureCode::CloneFailed,
             format!("branch {branch} is the base branch; runs never work on it"),
         ));
     }
-    let remote_head = match dispatch.config.phase {
-        RunPhase::Planning => None,
-        RunPhase::Implementation | RunPhase::GapAnalysis => {
-            git.remote_head(token, branch).await.map_err(clone_failed)?
-        }
+    let needs_branch = match dispatch.config.phase {
+        RunPhase::Planning => false,
+        RunPhase::Implementation | RunPhase::GapAnalysis => true,
     };
+    let mut branches = Vec::new();
+    branches.extend(known_base.is_some().then_some(base_branch));
+    branches.extend(needs_branch.then_some(branch));
+    let heads = match branches.is_empty() {
+        true => HashMap::new(),
+        false => git
+            .remote_heads(token, &branches)
+            .await
+            .map_err(clone_failed)?,
+    };
+    let remote_head = heads.get(branch);
     if remote_head.is_none()
         && let Some(number) = dispatch.config.pr_number
     {
@@ -124,9 +176,14 @@ async fn fetch(
             format!("branch {branch} of pull request #{number} does not exist"),
         ));
     }
-    let mut branches = vec![dispatch.base_branch.as_str()];
-    branches.extend(remote_head.is_some().then_some(branch));
-    git.fetch(token, &branches).await.map_err(clone_failed)?;
+    if remote_head.is_some()
+        || known_base.is_none()
+        || heads.get(base_branch) != known_base.as_ref()
+    {
+        let mut branches = vec![base_branch];
+        branches.extend(remote_head.is_some().then_some(branch));
+        git.fetch(token, &branches).await.map_err(clone_failed)?;
+    }
     let base = git
         .resolve(&format!("refs/remotes/origin/{}", dispatch.base_branch))
         .await

@@ -3,6 +3,7 @@
 
 mod failures;
 mod merges;
+mod mirrors;
 mod pull_requests;
 mod questions;
 mod reviews;
@@ -55,6 +56,7 @@ struct RunFixture {
     reject_pulls: Arc<Mutex<PullFilter>>,
     ticket: Arc<Mutex<TicketStub>>,
     custom_root: Option<PathBuf>,
+    mirror: Option<PathBuf>,
 }
 
 impl RunFixture {
@@ -81,6 +83,7 @@ impl RunFixture {
             reject_pulls,
             ticket,
             custom_root: None,
+            mirror: None,
         }
     }
 
@@ -169,6 +172,7 @@ impl RunFixture {
             custom_root: self.custom_root.clone(),
             is_ci: false,
             child_env: path_env_with(agents),
+            mirror: self.mirror.clone(),
             transport: Transport::LocalFiles,
             orphan_processes: OrphanProcesses::Leave,
         }

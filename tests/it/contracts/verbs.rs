@@ -658,6 +658,7 @@ pub async fn create_and_destroy_machines(env: &TestEnv) {
             cpus: 2,
             memory_mb: 512,
             socket_folder: None,
+            mirror_folder: None,
             is_isolated: false,
             node_selector: [("pool".to_owned(), "agents".to_owned())].into(),
             max_lifetime: Duration::from_secs(600),

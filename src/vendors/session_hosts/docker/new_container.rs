@@ -1,8 +1,8 @@
 //! Request for a new container, and its isolation: read-only root file system, home and temporary directory on tmpfs, an
 //! unprivileged user without a way to gain privileges, no capabilities, and limits on memory, processes
 //! and CPUs. An isolated container has no network: no service of the host, no neighbour and no metadata address
-//! answers it. The only host directory that may be mounted, read-only, is the folder with the sockets of the
-//! service. The engine's socket never is, because access to it is root access to the host. See
+//! answers it. The only host directories that may be mounted, read-only, are the folder with the sockets of the
+//! service and the mirror of the run's repository. The engine's socket never is, because access to it is root access to the host. See
 //! docs/behaviour.md#container-isolation.
 //!
 //! The run is process 1 of the container. An init process or an image entrypoint before it would run as
@@ -11,6 +11,7 @@
 
 use serde_json::{Value, json};
 
+use domain::git_mirror;
 use domain::machine::MachineSpec;
 use domain::run_socket::MOUNT_POINT;
 
@@ -73,11 +74,20 @@ pub(super) fn body(spec: &MachineSpec) -> Value {
         body["HostConfig"]["NetworkMode"] = json!("none");
         body["HostConfig"]["ExtraHosts"] = json!([]);
     }
-    if let Some(folder) = &spec.socket_folder {
-        // Unlike `Binds`, a mount is refused if its source does not exist.
-        body["HostConfig"]["Mounts"] = json!([
-            {"Type": "bind", "Source": folder, "Target": MOUNT_POINT, "ReadOnly": true},
-        ]);
+    let mounts = [
+        (&spec.socket_folder, MOUNT_POINT),
+        (&spec.mirror_folder, git_mirror::MOUNT_POINT),
+    ];
+    // Unlike `Binds`, a mount is refused if its source does not exist.
+    let mounts: Vec<Value> = mounts
+        .into_iter()
+        .filter_map(|(folder, target)| {
+            let folder = folder.as_ref()?;
+            Some(json!({"Type": "bind", "Source": folder, "Target": target, "ReadOnly": true}))
+        })
+        .collect();
+    if !mounts.is_empty() {
+        body["HostConfig"]["Mounts"] = json!(mounts);
     }
     body
 }

@@ -66,6 +66,7 @@ async fn retries_without_the_host_gateway_if_the_engine_rejects_it() {
         cpus: 1,
         memory_mb: 256,
         socket_folder: None,
+        mirror_folder: None,
         is_isolated: false,
         node_selector: Default::default(),
         max_lifetime: std::time::Duration::ZERO,

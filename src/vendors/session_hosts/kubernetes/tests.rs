@@ -14,6 +14,7 @@ fn spec() -> MachineSpec {
         memory_mb: 4_096,
         environment: [("TOKEN".to_owned(), "secret".to_owned())].into(),
         socket_folder: None,
+        mirror_folder: None,
         is_isolated: false,
         node_selector: [("pool".to_owned(), "agents".to_owned())].into(),
         max_lifetime: std::time::Duration::from_secs(4_200),

@@ -1,0 +1,194 @@
+//! Mirrors of repositories for runs in local containers. See docs/operate.md#mirrors-of-repositories.
+//!
+//! The folder of a mirror has generations: bare repositories whose name is the time of their creation in milliseconds.
+//! An update links the files of the newest generation into a new folder, fetches there, and then renames the folder.
+//! So a generation never changes, whatever process is killed, and a container sees the same files until it ends.
+
+mod files;
+mod git;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use crate::app::App;
+use domain::crypto::sha256_hex;
+use domain::git_mirror::{FOLDER, OUTPUT, UNUSABLE};
+use domain::ids::{JobId, Repo};
+use domain::job::{Job, RunnerKind};
+use domain::report::StepRecord;
+use domain::time::Timestamp;
+use files::MirrorFolder;
+use git::MirrorGit;
+use store::jobs;
+use vendors::scm::RepoTokenAccess;
+
+/// Time after the start of a run until the mirror is updated: by then the run has cloned, so that both do not compete.
+const DELAY: Duration = Duration::from_secs(5);
+
+/// Time without an update after one that failed.
+const RETRY_DELAY: Duration = Duration::from_secs(10 * 60);
+
+/// State of the mirrors that a restart loses.
+pub(crate) struct GitMirrors {
+    states: Mutex<HashMap<String, MirrorState>>,
+    /// Updates compete with runs for the machine and the network, so that there is one at a time.
+    slot: Semaphore,
+}
+
+impl Default for GitMirrors {
+    fn default() -> Self {
+        Self {
+            states: Mutex::default(),
+            slot: Semaphore::new(1),
+        }
+    }
+}
+
+#[derive(Default)]
+struct MirrorState {
+    is_updating: bool,
+    /// Whether a run could not use the newest generation. No run gets it then.
+    is_damaged: bool,
+    not_before: Timestamp,
+}
+
+impl GitMirrors {
+    fn states(&self) -> MutexGuard<'_, HashMap<String, MirrorState>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the folder of the newest mirror of a repository, as the container engine sees it. `None` without one.
+pub(crate) fn newest(app: &App, repo: &Repo) -> Option<String> {
+    let config = &app.core.config;
+    let key = key(app, repo).filter(|_| config.mirrors_repositories())?;
+    let states = app.live.git_mirrors.states();
+    if states.get(&key).is_some_and(|state| state.is_damaged) {
+        return None;
+    }
+    drop(states);
+    let generation = MirrorFolder::new(&config.data_dir, &key).newest()?;
+    let on_host = config.data_dir_on_host().ok()?.join(FOLDER).join(key);
+    on_host.join(generation).into_os_string().into_string().ok()
+}
+
+/// Updates the mirror of a repository in the background, unless it is being updated, and creates it if there is none.
+pub(crate) fn update_later(app: &App, repo: &Repo, branch: &str) {
+    let Some(key) = key(app, repo).filter(|_| app.core.config.mirrors_repositories()) else {
+        return;
+    };
+    {
+        let mut states = app.live.git_mirrors.states();
+        let state = states.entry(key.clone()).or_default();
+        if state.is_updating || app.core.now() < state.not_before {
+            return;
+        }
+        state.is_updating = true;
+    }
+    let (app, repo, branch) = (app.clone(), repo.clone(), branch.to_owned());
+    tokio::spawn(async move {
+        tokio::time::sleep(DELAY).await;
+        let updated = match app.live.git_mirrors.slot.acquire().await {
+            Ok(_slot) => update(&app, &repo, &branch, &key).await,
+            Err(closed) => Err(closed.to_string()),
+        };
+        let mut states = app.live.git_mirrors.states();
+        let state = states.entry(key).or_default();
+        state.is_updating = false;
+        match updated {
+            Ok(()) => state.is_damaged = false,
+            Err(error) => {
+                state.not_before = app.core.now() + RETRY_DELAY;
+                let error = app.secrets.redactor.sanitize(&error);
+                tracing::warn!(%repo, error, "Failed to update the mirror of a repository.");
+            }
+        }
+    });
+}
+
+/// Stops the use of a mirror that the clone step of a run reports as unusable, until it is replaced. A hostile run can
+/// thereby only make other runs of its repository slower.
+pub(crate) fn examine_step(app: &App, job: &JobId, step: &StepRecord) {
+    let outputs = step.outputs.as_ref().filter(|_| step.id == "clone");
+    if outputs.is_none_or(|outputs| outputs[OUTPUT] != UNUSABLE) {
+        return;
+    }
+    let job = app.core.store.read(|tx| jobs::get(tx, job));
+    let Ok(Some(Job { repo, runner, .. })) = job else {
+        return;
+    };
+    if let Some(key) = key(app, &repo).filter(|_| runner == RunnerKind::Local) {
+        tracing::warn!(%repo, "A run could not use the mirror of its repository.");
+        let mut states = app.live.git_mirrors.states();
+        states.entry(key).or_default().is_damaged = true;
+    }
+}
+
+/// Name of the folder of a mirror. The name of a repository need not be a valid name of a file.
+fn key(app: &App, repo: &Repo) -> Option<String> {
+    let url = url(app, repo)?.to_lowercase();
+    Some(sha256_hex(&url)[..32].to_owned())
+}
+
+fn url(app: &App, repo: &Repo) -> Option<String> {
+    let github = app.vendors.github.as_ref()?;
+    let server = github.server_url();
+    Some(format!("{}/{repo}.git", server.trim_end_matches('/')))
+}
+
+/// Fetches a branch into a new generation.
+///
+/// # Errors
+/// If git is missing, or if the branch cannot be fetched.
+async fn update(app: &App, repo: &Repo, branch: &str, key: &str) -> Result<(), String> {
+    let config = &app.core.config;
+    let (Some(github), Some(url)) = (&app.vendors.github, url(app, repo)) else {
+        return Ok(());
+    };
+    let token = github.repo_token(repo, RepoTokenAccess::Read).await;
+    let token = token.map_err(|error| error.to_string())?.token;
+    let limit = u64::from(config.containers.mirror_limit_mb) << 20;
+    // The store is on the same disk.
+    let free = store::free_bytes(&config.data_dir).unwrap_or_default();
+    let git = MirrorGit::new(&config.proxy, &url, &token, limit.min(free / 2));
+    let is_damaged = {
+        let states = app.live.git_mirrors.states();
+        states.get(key).is_some_and(|state| state.is_damaged)
+    };
+    let folder = MirrorFolder::new(&config.data_dir, key);
+    let fresh = blocking(folder.clone(), move |folder| folder.prepare(!is_damaged)).await?;
+    let fetched = git.fetch(&fresh.path, branch).await;
+    let fresh = match fetched {
+        Ok(()) => fresh,
+        // The newest generation may be damaged, or the branch was rewritten beyond what was fetched.
+        Err(_) if fresh.is_copy => {
+            let fresh = blocking(folder.clone(), |folder| folder.prepare(false)).await?;
+            git.fetch(&fresh.path, branch).await?;
+            fresh
+        }
+        Err(error) => return Err(error),
+    };
+    if blocking(fresh.path.clone(), |path| files::has_many_packs(path)).await? {
+        git.repack(&fresh.path).await?;
+    }
+    let (data_dir, now): (PathBuf, _) = (config.data_dir.clone(), app.core.now());
+    blocking(folder, move |folder| {
+        folder.publish(&fresh, now)?;
+        files::remove_above(&data_dir, limit)
+    })
+    .await
+}
+
+/// Works with files on a thread of its own.
+async fn blocking<A: Send + 'static, T: Send + 'static>(
+    on: A,
+    work: impl FnOnce(&A) -> std::io::Result<T> + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(move || work(&on)).await;
+    done.map_err(|error| error.to_string())?
+        .map_err(|error| error.to_string())
+}

@@ -1,0 +1,230 @@
+//! Mirrors of repositories for local containers.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use domain::job::{Job, JobState};
+use fake_vendors::scripted_agent::{Script, ScriptStep};
+use serde_json::{Value, json};
+use store::steps;
+
+use crate::test_env::{Gate, TestEnv, TestEnvOptions, mapping, mapping_with};
+
+/// Variable with the path of the mirror.
+const VARIABLE: &str = "GIT_MIRROR";
+
+async fn start(extra: Vec<(&'static str, String)>) -> TestEnv {
+    let mut extra_flags = vec![("--runner-mode", "local".to_owned())];
+    extra_flags.extend(extra);
+    let other = mapping_with(&json!({"teamKey": "OTH", "repo": "other"}));
+    let env = TestEnv::with_options(TestEnvOptions {
+        mappings: vec![mapping(), other],
+        session_hosts: true,
+        extra_flags,
+        ..TestEnvOptions::default()
+    })
+    .await;
+    env.vendors.linear().ensure_team("OTH", "Others");
+    env.seed_repo("other");
+    env
+}
+
+/// Returns the newest generation of each mirror.
+fn mirrors(env: &TestEnv) -> Vec<PathBuf> {
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let of_repos = entries(&env.dir().join("data/git-mirrors")).into_iter();
+    let newest = of_repos.filter_map(|folder| {
+        let complete = entries(&folder).into_iter().filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        complete.max()
+    });
+    newest.collect()
+}
+
+/// Runs a ticket to its end. Returns the mount and the variable of its container for the mirror, and what the clone step
+/// reports about it.
+async fn run(env: &TestEnv, key: &str) -> (Option<String>, Value) {
+    let gate = Gate::new(env);
+    gate.close();
+    let script = Script::new().pass([
+        gate.wait_step(),
+        ScriptStep::write(&format!("{key}.txt"), "done\n"),
+    ]);
+    env.set_agent_script(key, script);
+    env.create_labelled_issue(key, "Add a feature");
+    env.wait_until("the agent is at work", || {
+        let jobs = env.jobs(key);
+        jobs.last()
+            .is_some_and(|job| clone_outputs(env, job).is_some())
+    })
+    .await;
+    let containers = env.vendors.docker().host().snapshots();
+    let container = containers
+        .iter()
+        .find(|container| container.running)
+        .unwrap();
+    let mounts = container.create_request["HostConfig"]["Mounts"].as_array();
+    let mounts = mounts.cloned().unwrap_or_default();
+    let mirror = mounts
+        .iter()
+        .find(|mount| mount["Target"] == "/run/git-mirror");
+    assert!(
+        mirror.is_none_or(|mount| mount["ReadOnly"] == true),
+        "{mounts:?}"
+    );
+    assert_eq!(container.env.contains_key(VARIABLE), mirror.is_some());
+    let source = mirror.map(|mount| mount["Source"].as_str().unwrap().to_owned());
+    gate.open();
+    let job = env.wait_for_job_end(key).await;
+    assert_eq!(job.state, JobState::Completed, "{job:#?}");
+    (source, clone_outputs(env, &job).unwrap()["mirror"].clone())
+}
+
+fn clone_outputs(env: &TestEnv, job: &Job) -> Option<Value> {
+    let steps = env.store.read(|tx| steps::of_job(tx, &job.id)).unwrap();
+    let clone = steps.into_iter().find(|step| step.id == "clone")?;
+    clone.outputs.filter(|_| clone.ended_at.is_some())
+}
+
+async fn wait_for_mirrors(env: &TestEnv, holds: impl Fn(&[PathBuf]) -> bool) -> Vec<PathBuf> {
+    env.wait_until("the mirrors are up to date", || holds(&mirrors(env)))
+        .await;
+    mirrors(env)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_clone_from_the_mirror_of_their_own_repository() {
+    let env = start(Vec::new()).await;
+    assert_eq!(run(&env, "ENG-1").await, (None, Value::Null));
+    let first = wait_for_mirrors(&env, |mirrors| mirrors.len() == 1)
+        .await
+        .remove(0);
+    for file in files(&first) {
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(
+            mode & 0o044,
+            0o044,
+            "{} is readable for runs",
+            file.display()
+        );
+        let text = String::from_utf8_lossy(&std::fs::read(&file).unwrap()).into_owned();
+        for word in ["Authorization", "extraHeader", "x-access-token", "ghs_"] {
+            assert!(!text.contains(word), "{}: {word}", file.display());
+        }
+    }
+    let source = first.to_str().unwrap().to_owned();
+    assert_eq!(
+        run(&env, "ENG-2").await,
+        (Some(source.clone()), json!("used"))
+    );
+
+    // Another repository has its own mirror.
+    assert_eq!(run(&env, "OTH-1").await, (None, Value::Null));
+    let both = wait_for_mirrors(&env, |mirrors| mirrors.len() == 2).await;
+    let other = both.iter().find(|path| **path != first).unwrap();
+    let (mounted, mirror_use) = run(&env, "OTH-2").await;
+    assert_eq!(mounted.as_deref(), other.to_str());
+    assert_eq!(mirror_use, "used");
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_is_updated_and_a_damaged_one_is_replaced() {
+    let env = start(Vec::new()).await;
+    run(&env, "ENG-1").await;
+    let first = wait_for_mirrors(&env, |mirrors| mirrors.len() == 1)
+        .await
+        .remove(0);
+
+    // An update that was killed left something behind; the next one fetches what is new.
+    let leftover = first.parent().unwrap().join("new");
+    std::fs::create_dir_all(leftover.join("objects/pack")).unwrap();
+    std::fs::write(leftover.join("shallow.lock"), "").unwrap();
+    env.repo()
+        .commit("main", &[("later.txt", "x")], "Later")
+        .unwrap();
+    run(&env, "ENG-2").await;
+    let second = wait_for_mirrors(&env, |mirrors| mirrors != [first.clone()])
+        .await
+        .remove(0);
+    assert!(first.exists(), "containers may still copy the previous one");
+    assert!(!leftover.exists());
+
+    for pack in files(&second.join("objects/pack")) {
+        std::fs::set_permissions(&pack, PermissionsExt::from_mode(0o644)).unwrap();
+        std::fs::write(&pack, "damaged").unwrap();
+    }
+    let source = second.to_str().unwrap().to_owned();
+    assert_eq!(run(&env, "ENG-3").await, (Some(source), json!("unusable")));
+    let third = wait_for_mirrors(&env, |mirrors| mirrors != [second.clone()])
+        .await
+        .remove(0);
+    let source = third.to_str().unwrap().to_owned();
+    assert_eq!(run(&env, "ENG-4").await, (Some(source), json!("used")));
+
+    // A mirror that somebody removes only makes the next run slower.
+    std::fs::remove_dir_all(env.dir().join("data/git-mirrors")).unwrap();
+    assert_eq!(run(&env, "ENG-5").await, (None, Value::Null));
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mirrors_above_the_limit_are_removed_and_zero_disables_them() {
+    let env = start(vec![("--git-mirror-limit-mb", "1".to_owned())]).await;
+    // Two mirrors of 700 KB each are too much.
+    let random = |seed| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let text = std::iter::repeat_with(|| random.alphanumeric());
+        text.take(900_000).collect::<String>()
+    };
+    for (name, seed) in [("shop", 1), ("other", 2)] {
+        let repo = env.vendors.github().repo("acme", name);
+        repo.commit("main", &[("data.txt", &random(seed))], "Data")
+            .unwrap();
+    }
+    run(&env, "ENG-1").await;
+    let first = wait_for_mirrors(&env, |mirrors| mirrors.len() == 1).await;
+    run(&env, "OTH-1").await;
+    let second = wait_for_mirrors(&env, |mirrors| mirrors.len() == 1 && mirrors != first).await;
+    assert!(!first[0].exists() && second[0].exists());
+
+    // One that is too large by itself is not kept.
+    let repo = env.vendors.github().repo("acme", "other");
+    repo.commit("main", &[("more.txt", &(random(3) + &random(4)))], "More")
+        .unwrap();
+    run(&env, "OTH-2").await;
+    run(&env, "OTH-3").await;
+    tokio::time::sleep(std::time::Duration::from_secs(7)).await;
+    assert_eq!(mirrors(&env), second, "the smaller one stays");
+
+    let env = env
+        .restart_service(TestEnvOptions {
+            mappings: Vec::new(),
+            session_hosts: true,
+            extra_flags: vec![
+                ("--runner-mode", "local".to_owned()),
+                ("--git-mirror-limit-mb", "0".to_owned()),
+            ],
+            ..TestEnvOptions::default()
+        })
+        .await;
+    assert_eq!(run(&env, "OTH-4").await, (None, Value::Null));
+    env.finish().await;
+}
