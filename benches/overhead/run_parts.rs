@@ -71,12 +71,7 @@ impl RunParts {
             ("  start", between(job.reserved_at, accepted)),
             ("  program", between(accepted, began("clone")?)),
             (Self::CLONE, between(began("clone")?, ended("clone")?)),
-            ("    access, ticket", part("clone", "access")?),
-            // Only a run with a mirror has this part.
-            (
-                "    copy of the mirror",
-                part("clone", "mirror").unwrap_or(0.0),
-            ),
+            ("    access, mirror, ticket", part("clone", "access")?),
             ("    fetch", part("clone", "fetch")?),
             ("    checkout", part("clone", "checkout")?),
             ("    copy for the agent", part("clone", "copy")?),

@@ -351,6 +351,8 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             api_url: vendors.fly_url(),
         },
         containers: ContainersConfig {
+            // The repository of the demo is tiny.
+            mirror_limit_mb: 0,
             engine: ContainerEngine::Http(vendors.docker_url()),
             is_explicit: true,
             image: vendors.docker().image().to_owned(),

@@ -17,7 +17,7 @@ const PACKS: &str = "objects/pack";
 
 impl Git {
     /// Copies a mirror into the empty repository. Returns the head of the branch in the mirror; `None` if the mirror does
-    /// not have the branch.
+    /// not have the branch. Starts no process.
     ///
     /// # Errors
     /// If the mirror is incomplete or damaged.
@@ -31,17 +31,17 @@ impl Git {
         let reference = format!("refs/heads/{branch}");
         let copied = tokio::task::spawn_blocking(move || copy(&from, &to, &reference)).await;
         let head = copied.map_err(io::Error::other).and_then(|result| result);
-        let Some(head) = head.map_err(|cause| GitError::Io { action, cause })? else {
-            return Ok(None);
-        };
-        let remote = format!("refs/remotes/origin/{branch}");
-        self.run(
-            "git update-ref",
-            ["update-ref", "--no-deref", &remote, &head],
-            &[],
-        )
-        .await?;
-        Ok(Some(head))
+        head.map_err(|cause| GitError::Io { action, cause })
+    }
+
+    /// Sets the known head of a remote branch.
+    ///
+    /// # Errors
+    /// If the repository does not have the commit.
+    pub(crate) async fn set_known_head(&self, branch: &str, commit: &str) -> Result<(), GitError> {
+        let reference = format!("refs/remotes/origin/{branch}");
+        let args = ["update-ref", "--no-deref", &reference, commit];
+        self.run("git update-ref", args, &[]).await.map(drop)
     }
 
     /// Removes the repository and its work tree, so that it can be created again.

@@ -82,20 +82,31 @@ async fn check_out(
     mirror_use: &mut Option<&'static str>,
 ) -> Result<Checkout, RunFailure> {
     run.workspace.git.init().await.map_err(clone_failed)?;
-    let mut known_base = None;
-    if let Some(mirror) = mirror {
-        *mirror_use = Some(git_mirror::USED);
-        let git = &run.workspace.git;
-        let head = git.copy_mirror(mirror, &run.dispatch.base_branch).await;
-        known_base = head.map_err(clone_failed)?;
-        *mirror_use = known_base.is_some().then_some(git_mirror::USED);
-        watch.lap("mirror");
+    let git = &run.workspace.git;
+    // Neither starts a process: access is fetched only when none is left.
+    let (copied, access) = tokio::join!(
+        async {
+            match mirror {
+                Some(mirror) => git.copy_mirror(mirror, &run.dispatch.base_branch).await,
+                None => Ok(None),
+            }
+        },
+        run.connections.fetch_repo_access(&run.workspace),
+    );
+    let access = access?;
+    *mirror_use = mirror.map(|_| git_mirror::USED);
+    let known_base = copied.map_err(clone_failed)?;
+    match &known_base {
+        Some(commit) => {
+            let known = git.set_known_head(&run.dispatch.base_branch, commit);
+            known.await.map_err(clone_failed)?;
+        }
+        None => *mirror_use = None,
     }
-    let access = run.connections.fetch_repo_access(&run.workspace).await?;
+    watch.lap("access");
     if let Some(number) = run.dispatch.config.pr_number {
         check_pull(run, &access, number).await?;
     }
-    watch.lap("access");
     let git = &run.workspace.git;
     let mut checkout = fetch(&run.dispatch, git, access.token.as_ref(), known_base).await?;
     if checkout.already_pushed || continues_own_work(&run.dispatch, &checkout) {
