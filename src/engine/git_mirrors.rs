@@ -29,8 +29,8 @@ use vendors::scm::RepoTokenAccess;
 /// Time after the start of a run until the mirror is updated: by then the run has cloned, so that both do not compete.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// Time without an update after one that failed.
-const RETRY_DELAY: Duration = Duration::from_secs(10 * 60);
+/// Time without an update after one that failed. A repository that is too large is fetched in part each time.
+const RETRY_DELAY: Duration = Duration::from_secs(60 * 60);
 
 /// State of the mirrors that a restart loses.
 pub(crate) struct GitMirrors {

@@ -144,14 +144,12 @@ impl<'a> MirrorGit<'a> {
                 () = tokio::time::sleep(SIZE_INTERVAL) => {}
             }
             // Git ends when its future is dropped.
-            if size(dir).is_ok_and(|bytes| bytes > self.max_bytes) {
-                return Err(failed(format!("more than {} bytes", self.max_bytes)));
-            }
+            self.check_size(dir)?;
         };
         let output = output.map_err(|_| failed("it took too long".to_owned()))?;
         let output = output.map_err(|error| failed(error.to_string()))?;
         if output.status.success() {
-            return Ok(());
+            return self.check_size(dir);
         }
         let stderr = String::from_utf8_lossy(&output.stderr);
         let line = stderr.trim().lines().last().unwrap_or_default();
@@ -161,5 +159,14 @@ impl<'a> MirrorGit<'a> {
             output.status,
             self.redactor.sanitize(line)
         )))
+    }
+
+    fn check_size(&self, dir: &Path) -> Result<(), String> {
+        match size(dir) {
+            Ok(bytes) if bytes > self.max_bytes => {
+                Err(format!("it is larger than {} bytes", self.max_bytes))
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -15,7 +15,7 @@ fn mirror(fixture: &RunFixture) -> PathBuf {
     let path = fixture.dir.path().join("mirror.git");
     fixture.git(
         "for number in $(seq 60); do
-            commit=$(git commit-tree main^{tree} -p main -m \"Commit $number\") && git update-ref refs/heads/main $commit
+            commit=$(git -c user.name=a -c user.email=a@b.invalid commit-tree main^{tree} -p main -m \"Commit $number\") && git update-ref refs/heads/main $commit
         done",
     );
     std::fs::create_dir(&path).unwrap();
@@ -65,7 +65,7 @@ async fn copies_the_mirror_and_fetches_only_what_is_newer() {
     let mut fixture = RunFixture::new("echo a > a.txt").await;
     let path = mirror(&fixture);
     fixture.git(
-        "commit=$(git commit-tree main^{tree} -p main -m 'Later') && git update-ref refs/heads/main $commit",
+        "commit=$(git -c user.name=a -c user.email=a@b.invalid commit-tree main^{tree} -p main -m 'Later') && git update-ref refs/heads/main $commit",
     );
     fixture.mirror = Some(path);
     run(&fixture).await;
