@@ -56,6 +56,9 @@ struct Args {
     /// Socket of a container engine. Without one, the fake engine starts processes instead of containers.
     #[arg(long, env = "AGENT_IMPLEMENT_ENGINE")]
     engine: Option<String>,
+    /// Measure local containers without mirrors of repositories.
+    #[arg(long)]
+    no_mirror: bool,
     /// Folder for the stores and the fake vendors.
     #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
     dir: PathBuf,
@@ -100,6 +103,7 @@ async fn measure(args: &Args, runner: Runner, megabytes: usize) -> Result<()> {
     let setup = Setup {
         runner,
         engine: args.engine.as_deref().filter(|_| runner == Runner::Local),
+        has_mirror: !args.no_mirror,
         dir: &args.dir,
     };
     let service = RunService::start(&setup, |dir| repository::create(dir, megabytes)).await?;
@@ -108,7 +112,7 @@ async fn measure(args: &Args, runner: Runner, megabytes: usize) -> Result<()> {
         flagged.push(run_ticket(&service, &format!("ENG-{number}")).await?);
         // The effects of the end of a run must not count for the next.
         let pause = match (runner, number) {
-            (Runner::Local, 1) => MIRROR_TIME,
+            (Runner::Local, 1) if !args.no_mirror => MIRROR_TIME,
             _ => Duration::from_secs(1),
         };
         tokio::time::sleep(pause).await;

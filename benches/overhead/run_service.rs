@@ -40,6 +40,8 @@ pub struct Setup<'a> {
     pub runner: Runner,
     /// Socket of a real container engine.
     pub engine: Option<&'a str>,
+    /// Whether the service keeps mirrors of repositories.
+    pub has_mirror: bool,
     /// Folder for the stores and the fake vendors.
     pub dir: &'a Path,
 }
@@ -166,6 +168,9 @@ fn serve(
         ("--anthropic-api-key", "sk-ant-of-the-benchmark".to_owned()),
         ("--allow-plain-http", "true".to_owned()),
     ];
+    if !setup.has_mirror {
+        flags.push(("--git-mirror-limit-mb", "0".to_owned()));
+    }
     match (setup.runner, setup.engine) {
         (Runner::Local, Some(engine)) => flags.extend([
             ("--docker-host", engine.to_owned()),
