@@ -83,7 +83,7 @@ impl Workspace {
         deadline: Instant,
     ) -> Result<ProgramResult, ChildError> {
         let (program, args) = command.split_first().ok_or(ChildError::TimedOut)?;
-        self.git.await_index_time().await;
+        self.git.expect_changes();
         let spec = ChildSpec {
             program: program.into(),
             args: args.iter().map(Into::into).collect(),

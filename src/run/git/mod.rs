@@ -185,13 +185,13 @@ impl Git {
             &[],
         )
         .await?;
-        index_time::postpone(&self.index()).map_err(|cause| GitError::Io { action, cause })
+        index_time::advance(&self.index()).map_err(|cause| GitError::Io { action, cause })
     }
 
-    /// Waits, for at most a second, until changes of the work tree have another time than its checkout. Must be called
-    /// before foreign code runs.
-    pub(crate) async fn await_index_time(&self) {
-        tokio::time::sleep(index_time::remaining(&self.index())).await;
+    /// Prepares for changes of the work tree. Must be called before foreign code runs.
+    pub(crate) fn expect_changes(&self) {
+        // Without an index, nothing is checked out.
+        let _ = index_time::restore(&self.index());
     }
 
     fn index(&self) -> PathBuf {

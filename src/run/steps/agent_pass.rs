@@ -33,7 +33,7 @@ pub(super) async fn run_agent_pass(
     run.agent.model = of_dispatch.or_else(|| run.repo_config.model(role));
     let latest = run.limits.deadline_before(PUSH_RESERVE);
     let deadline = latest.max(Instant::now());
-    run.workspace.git.await_index_time().await;
+    run.workspace.git.expect_changes();
     run.reporting.begin_pass(pass.prompt.len());
     let (folders, console) = (&run.workspace.folders, &run.reporting.console);
     let meter = run.reporting.progress.usage_meter();
