@@ -10,11 +10,12 @@ mod git;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
 
 use crate::app::App;
+use crate::periodic_task::ShutdownSignal;
 use domain::crypto::sha256_hex;
 use domain::git_mirror::{FOLDER, OUTPUT, UNUSABLE};
 use domain::ids::{JobId, Repo};
@@ -33,32 +34,76 @@ const DELAY: Duration = Duration::from_secs(5);
 const RETRY_DELAY: Duration = Duration::from_secs(60 * 60);
 
 /// State of the mirrors that a restart loses.
+#[derive(Default)]
 pub(crate) struct GitMirrors {
     states: Mutex<HashMap<String, MirrorState>>,
-    /// Updates compete with runs for the machine and the network, so that there is one at a time.
-    slot: Semaphore,
-}
-
-impl Default for GitMirrors {
-    fn default() -> Self {
-        Self {
-            states: Mutex::default(),
-            slot: Semaphore::new(1),
-        }
-    }
+    /// Notified when an update was requested.
+    requested: Notify,
 }
 
 #[derive(Default)]
 struct MirrorState {
-    is_updating: bool,
+    /// Update that was requested.
+    update: Option<MirrorUpdate>,
     /// Whether a run could not use the newest generation. No run gets it then.
     is_damaged: bool,
     not_before: Timestamp,
 }
 
+/// Requested update of a mirror.
+struct MirrorUpdate {
+    repo: Repo,
+    branch: String,
+    due: Instant,
+}
+
 impl GitMirrors {
     fn states(&self) -> MutexGuard<'_, HashMap<String, MirrorState>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Time of the next update.
+    fn next_due(&self) -> Option<Instant> {
+        let states = self.states();
+        let updates = states.values().filter_map(|state| state.update.as_ref());
+        updates.map(|update| update.due).min()
+    }
+
+    /// Takes an update that is due.
+    fn take_due(&self) -> Option<(String, MirrorUpdate)> {
+        let now = Instant::now();
+        self.states().iter_mut().find_map(|(key, state)| {
+            let update = state.update.take_if(|update| update.due <= now);
+            update.map(|update| (key.clone(), update))
+        })
+    }
+}
+
+/// Performs requested updates until shutdown is requested: one at a time, because they compete with runs for the machine
+/// and the network. An update in progress is interrupted.
+pub(crate) async fn run(app: App, stop: ShutdownSignal) {
+    let mirrors = &app.live.git_mirrors;
+    let work = async {
+        loop {
+            while let Some((key, wanted)) = mirrors.take_due() {
+                update_and_record(&app.latest(), &wanted, key).await;
+            }
+            tokio::select! {
+                () = mirrors.requested.notified() => {}
+                () = sleep_until(mirrors.next_due()) => {}
+            }
+        }
+    };
+    tokio::select! {
+        never = work => never,
+        () = stop.requested() => {}
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -76,38 +121,37 @@ pub(crate) fn newest(app: &App, repo: &Repo) -> Option<String> {
     on_host.join(generation).into_os_string().into_string().ok()
 }
 
-/// Updates the mirror of a repository in the background, unless it is being updated, and creates it if there is none.
+/// Requests an update of the mirror of a repository, which is created if there is none.
 pub(crate) fn update_later(app: &App, repo: &Repo, branch: &str) {
     let Some(key) = key(app, repo).filter(|_| app.core.config.mirrors_repositories()) else {
         return;
     };
-    {
-        let mut states = app.live.git_mirrors.states();
-        let state = states.entry(key.clone()).or_default();
-        if state.is_updating || app.core.now() < state.not_before {
-            return;
-        }
-        state.is_updating = true;
+    let mirrors = &app.live.git_mirrors;
+    let mut states = mirrors.states();
+    let state = states.entry(key).or_default();
+    if state.update.is_none() && app.core.now() >= state.not_before {
+        state.update = Some(MirrorUpdate {
+            repo: repo.clone(),
+            branch: branch.to_owned(),
+            due: Instant::now() + DELAY,
+        });
+        mirrors.requested.notify_one();
     }
-    let (app, repo, branch) = (app.clone(), repo.clone(), branch.to_owned());
-    tokio::spawn(async move {
-        tokio::time::sleep(DELAY).await;
-        let updated = match app.live.git_mirrors.slot.acquire().await {
-            Ok(_slot) => update(&app, &repo, &branch, &key).await,
-            Err(closed) => Err(closed.to_string()),
-        };
-        let mut states = app.live.git_mirrors.states();
-        let state = states.entry(key).or_default();
-        state.is_updating = false;
-        match updated {
-            Ok(()) => state.is_damaged = false,
-            Err(error) => {
-                state.not_before = app.core.now() + RETRY_DELAY;
-                let error = app.secrets.redactor.sanitize(&error);
-                tracing::warn!(%repo, error, "Failed to update the mirror of a repository.");
-            }
+}
+
+async fn update_and_record(app: &App, wanted: &MirrorUpdate, key: String) {
+    let repo = &wanted.repo;
+    let updated = update(app, repo, &wanted.branch, &key).await;
+    let mut states = app.live.git_mirrors.states();
+    let state = states.entry(key).or_default();
+    match updated {
+        Ok(()) => state.is_damaged = false,
+        Err(error) => {
+            state.not_before = app.core.now() + RETRY_DELAY;
+            let error = app.secrets.redactor.sanitize(&error);
+            tracing::warn!(%repo, error, "Failed to update the mirror of a repository.");
         }
-    });
+    }
 }
 
 /// Stops the use of a mirror that the clone step of a run reports as unusable, until it is replaced. A hostile run can

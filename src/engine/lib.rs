@@ -164,6 +164,7 @@ pub async fn run(app: App, stop: ShutdownSignal) {
     );
     tasks.spawn(outbox_worker::run);
     tasks.spawn(ticket_webhooks::run);
+    tasks.spawn(git_mirrors::run);
     while let Some(ended) = tasks.set.join_next().await {
         if let Err(error) = ended
             && let Ok(panic) = error.try_into_panic()
