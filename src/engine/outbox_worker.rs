@@ -9,7 +9,7 @@
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
@@ -188,11 +188,11 @@ async fn attempt(app: &App, queue_key: &str, seq: u64) -> StoreResult<()> {
     };
     let span = span(&app.core, &entry);
     let permitted = match &app.live.standby {
-        Some(standby) => standby.permit().await.map(Some),
-        None => Ok(None),
+        Some(standby) => standby.permit().await,
+        None => Ok(()),
     };
     match permitted {
-        Ok(until) => perform(app, entry, until).instrument(span).await,
+        Ok(()) => perform(app, entry).instrument(span).await,
         Err(reason) => {
             let postponed = EffectOutcome::Postponed(reason);
             settle(app, entry, postponed).instrument(span).await
@@ -226,24 +226,38 @@ fn span(core: &Core, entry: &OutboxEntry) -> Span {
     )
 }
 
-/// Performs an effect, at the latest until the lease ends, and records the outcome.
-async fn perform(app: &App, entry: OutboxEntry, until: Option<Instant>) -> StoreResult<()> {
+/// Performs an effect, at the latest until the lease of the standby ends, and records the outcome.
+async fn perform(app: &App, entry: OutboxEntry) -> StoreResult<()> {
     let points = CrashPoints::of(&entry.effect);
     app.core.crash_plan.crash_if_planned(points.claimed);
-    let lease = until.map(|until| until.saturating_duration_since(Instant::now()));
-    let timeout = lease.map_or(ATTEMPT_TIMEOUT, |lease| lease.min(ATTEMPT_TIMEOUT));
-    let performing = AssertUnwindSafe(tokio::time::timeout(timeout, effects::perform(app, &entry)))
-        .catch_unwind();
-    let outcome = match performing.await {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(_)) => interrupted("the attempt timed out"),
-        Err(_) => interrupted("the attempt panicked"),
+    let performing = AssertUnwindSafe(tokio::time::timeout(
+        ATTEMPT_TIMEOUT,
+        effects::perform(app, &entry),
+    ))
+    .catch_unwind();
+    let outcome = tokio::select! {
+        outcome = performing => match outcome {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => interrupted("the attempt timed out"),
+            Err(_) => interrupted("the attempt panicked"),
+        },
+        () = lapsed(app.live.standby.as_ref()) => {
+            interrupted("the lease in the place of the standby ended")
+        }
     };
     app.core.crash_plan.crash_if_planned(points.done);
     settle(app, entry, outcome).await?;
     app.live.notifiers.effect_settled.notify_waiters();
     app.core.crash_plan.crash_if_planned(points.settled);
     Ok(())
+}
+
+/// Resolves when the lease of the standby has ended, if there is one.
+async fn lapsed(standby: Option<&Standby>) {
+    match standby {
+        Some(standby) => standby.lapsed().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn interrupted(error: &str) -> EffectOutcome {

@@ -4,7 +4,7 @@
 //! Before an effect is performed, everything that was committed is there, so that a restored service knows of each effect
 //! that may have been performed, and looks it up at the vendor like after a crash. Changes are acknowledged when they are
 //! there, too; only progress of runs is not waited for. A [`lease`] in the place keeps two
-//! services from performing effects: [`Standby::permit`] ends with it. [`take_over`] restores on the other machine.
+//! services from performing effects: those under way end when it has [`lapsed`](Standby::lapsed). [`take_over`] restores on the other machine.
 
 mod lease;
 mod place;
@@ -174,6 +174,11 @@ impl StandbyStatus {
         report(&mut self.ship_problem, error, now);
     }
 
+    /// Whether the lease lasts long enough to begin an effect.
+    fn is_leased(&self) -> bool {
+        self.leased_until > Instant::now() + MIN_PERMIT
+    }
+
     fn has_shipped(&self, commit: u64) -> bool {
         self.shipped.is_some_and(|shipped| shipped >= commit)
     }
@@ -305,12 +310,12 @@ impl StandbyTask {
 }
 
 impl Standby {
-    /// Waits until everything that was committed is in the place, and returns the time until which effects may be
-    /// performed.
+    /// Waits until everything that was committed is in the place, so that an effect may be performed until the lease has
+    /// [`lapsed`](Self::lapsed).
     ///
     /// # Errors
     /// Returns the reason, as a clause, if that takes too long or the lease ends.
-    pub async fn permit(&self) -> Result<Instant, &'static str> {
+    pub async fn permit(&self) -> Result<(), &'static str> {
         let commit = self.store.last_commit();
         if !self
             .ships(PERMIT_TIMEOUT, |status| status.has_shipped(commit))
@@ -318,10 +323,20 @@ impl Standby {
         {
             return Err("the place of the standby cannot be written");
         }
-        let until = self.status.borrow().leased_until;
-        match until > Instant::now() + MIN_PERMIT {
-            true => Ok(until),
+        match self.status.borrow().is_leased() {
+            true => Ok(()),
             false => Err("the lease in the place of the standby cannot be renewed"),
+        }
+    }
+
+    /// Resolves when the lease has ended without a renewal.
+    pub async fn lapsed(&self) {
+        loop {
+            let until = self.status.borrow().leased_until;
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until.into()).await;
         }
     }
 
@@ -346,8 +361,7 @@ impl Standby {
     /// Whether effects may be performed, as far as is known.
     pub fn is_open(&self) -> bool {
         let status = self.status.borrow();
-        let is_leased = status.leased_until > Instant::now() + MIN_PERMIT;
-        is_leased && status.ship_problem.is_none() && status.shipped.is_some()
+        status.is_leased() && status.ship_problem.is_none() && status.shipped.is_some()
     }
 
     /// Resolves when effects may be performed again, or this process ends.
