@@ -321,11 +321,13 @@ fn busy_service_survives_a_thousand_kills() {
 
 #[test]
 fn another_machine_takes_over_from_a_busy_service() {
-    for place in [Place::Folder, Place::Bucket] {
-        let seed = fastrand::u64(..);
-        println!("seed {seed}, {place:?}");
-        run_all(vec![seed], fail_over(6, place));
-    }
+    std::thread::scope(|scope| {
+        for place in [Place::Folder, Place::Bucket] {
+            let seed = fastrand::u64(..);
+            println!("seed {seed}, {place:?}");
+            scope.spawn(move || run_all(vec![seed], fail_over(6, place)));
+        }
+    });
 }
 
 /// `CRASH_SEED`, `CRASH_WORLDS` and `CRASH_KILLS` apply as above.

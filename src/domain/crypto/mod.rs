@@ -70,7 +70,7 @@ fn hyphenated(bytes: &[u8; 16]) -> String {
 }
 
 /// Returns the SHA-256 of a text or bytes, in lower-case hexadecimal.
-pub fn sha256_hex(content: impl AsRef<[u8]>) -> String {
+pub fn sha256_hex(content: &(impl AsRef<[u8]> + ?Sized)) -> String {
     data_encoding::HEXLOWER.encode(digest(&SHA256, content.as_ref()).as_ref())
 }
 

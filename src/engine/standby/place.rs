@@ -130,10 +130,12 @@ impl StandbyPlace {
             return Ok(None);
         };
         let record = serde_json::from_slice(&object.bytes);
-        let record = record.map_err(|cause| PlaceError::Record {
+        let mut record: PlaceRecord = record.map_err(|cause| PlaceError::Record {
             place: self.0.to_string(),
             cause,
         })?;
+        // Names become paths.
+        record.backups.retain(|backup| is_name(&backup.name));
         Ok(Some((record, object.tag)))
     }
 
@@ -245,6 +247,12 @@ pub(super) fn surplus(backups: &[StoredBackup], kept: usize) -> Vec<String> {
     removed.map(|backup| backup.name.clone()).collect()
 }
 
+/// Whether a text is the name of a backup: digits, letters, points and hyphens, beginning with a digit.
+fn is_name(text: &str) -> bool {
+    let is_permitted = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
+    text.starts_with(|first: char| first.is_ascii_digit()) && text.bytes().all(is_permitted)
+}
+
 fn part_name(backup: &str, number: u32) -> String {
     format!("{backup}/backup-{number:06}")
 }
@@ -303,5 +311,13 @@ mod tests {
         assert_eq!(surplus(&listed, 2), ["1", "2", "5"]);
         assert_eq!(surplus(&listed, 1), ["1", "2", "3", "5"]);
         assert_eq!(surplus(&listed, 9), ["2", "5"]);
+    }
+
+    #[test]
+    fn names_of_backups_are_no_paths() {
+        assert!(is_name("00000003-2026-11-27T01-02-03.456Z"));
+        for path in ["", "..", "../1", "1/../2", "/1", "1 ", "a"] {
+            assert!(!is_name(path), "{path}");
+        }
     }
 }

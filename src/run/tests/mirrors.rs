@@ -30,8 +30,8 @@ fn mirror(fixture: &RunFixture) -> PathBuf {
 /// Returns the outputs of the clone step.
 fn clone_outputs(fixture: &RunFixture) -> Value {
     let reports = fixture.bodies("/runner/progress").into_iter();
-    let ends = reports.filter(|report| report["step"]["id"] == "clone");
-    ends.last().unwrap()["step"]["outputs"].clone()
+    let mut ends = reports.filter(|report| report["step"]["id"] == "clone");
+    ends.next_back().unwrap()["step"]["outputs"].clone()
 }
 
 async fn run(fixture: &RunFixture) {
