@@ -175,7 +175,8 @@ impl super::GitHubInner {
             repo.comments.push(comment.clone());
             repo.mark_pull_updated(number);
             if let Some(issue) = repo.issue_mut(number) {
-                issue.updated_at = now;
+                // Later than before also if everything happens in one second.
+                issue.updated_at = now.max(issue.updated_at + 1_000);
             }
             comment
         });

@@ -106,7 +106,9 @@ async fn an_issue_that_no_mapping_takes_waits_and_its_ticket_says_what_decides()
     issue.clone().add_label("repo:api");
     env.tick().await;
     env.tick_until_drained().await;
-    assert_eq!(team_of_job(&env, "shop#1").as_deref(), Some("api"));
+    let team = team_of_job(&env, "shop#1");
+    let decision = decision(&env, "shop#1").await;
+    assert_eq!(team.as_deref(), Some("api"), "{decision}");
     assert!(!issue.comments().iter().any(|text| text.contains(sentence)));
     env.stop().await;
 }
