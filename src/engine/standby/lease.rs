@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use domain::time::{Timestamp, duration_text};
+use domain::time::Timestamp;
 use store::StandbyIdentity;
 use vendors::object_store::{ObjectTag, Replaced};
 
-use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
+use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, age_text};
 use super::{StandbyStatus, StandbyTimings, StartError};
 use crate::clock::Clock;
 
@@ -214,7 +214,7 @@ fn refusal(
         None => StartError::HeldByOther {
             place,
             host,
-            age: duration_text(now.since(record.renewed_at)),
+            age: age_text(now.since(record.renewed_at)),
         },
     }
 }

@@ -1,12 +1,13 @@
 //! Content of the place that a service and its standby share: the record, backups in parts, and files of changed rows.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use domain::secret::Secret;
-use domain::time::Timestamp;
+use domain::time::{Timestamp, duration_text};
 use store::BackupError;
 use vendors::http::{Client, Redactor};
 use vendors::object_store::{Bucket, Folder, ObjectStore, ObjectStoreError, ObjectTag, Replaced};
@@ -228,6 +229,14 @@ impl StandbyPlace {
 impl std::fmt::Display for StandbyPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// Time since the last renewal of a lease, for people. Leases last for seconds.
+pub(super) fn age_text(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        _ => duration_text(age),
     }
 }
 

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 
-use domain::time::duration_text;
 use store::{Backup, BackupError, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
 use super::lease::host_name;
-use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
+use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, age_text};
 use crate::clock::Clock;
 
 /// Interval at which the record is read while its lease may be held.
@@ -151,7 +150,7 @@ pub async fn claim(
             return Err(TakeOverError::Held {
                 place: place.to_string(),
                 host: record.host,
-                age: duration_text(age),
+                age: age_text(age),
             });
         }
         if seen.is_none() {
