@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Makes the root file system of a runner image from the programs of this machine, as the archive $TAR. $ROOT is the
-# folder to make it in, which may hold further files, $PROGRAM is agent-implement, and the arguments are the names of
-# programs to add.
+# Makes the root file system of a runner image from the programs of this machine. From the environment: TAR is the archive
+# to write, ROOT the folder to make it in, which may hold further files, and PROGRAM agent-implement. The arguments are
+# the names of programs to add.
 set -euo pipefail
+agent_implement=${PROGRAM:?}
 mkdir -p "$ROOT" && cd "$ROOT"
 mkdir -p tmp proc sys dev etc home/agent scripts usr/local/bin usr/bin usr/lib lib64 lib
 printf 'root:x:0:0::/:/bin/sh\nagent:x:1000:1000::/home/agent:/bin/bash\n' >etc/passwd
@@ -12,7 +13,7 @@ cat >usr/local/bin/claude <<'END'
 [ -d /tmp/scripts ] || cp -R /scripts /tmp/scripts
 exec agent-implement scripted-agent --scripts /tmp/scripts "$@"
 END
-strip -o usr/local/bin/agent-implement "$PROGRAM" || cp "$PROGRAM" usr/local/bin/agent-implement
+strip -o usr/local/bin/agent-implement "$agent_implement" || cp "$agent_implement" usr/local/bin/agent-implement
 chmod 755 usr/local/bin/*
 ln -s usr/bin bin
 for program in "$@"; do cp -L "$(command -v "$program")" usr/bin/; done
