@@ -48,12 +48,14 @@ compiler=$(packaging/sysroot.sh target/sysroot)
 variable=${target//-/_}
 
 # A small program: one copy of equal functions and of equal sequences of instructions, frame pointers, which make unwind
-# tables and code shorter, and no generator of the OpenAPI document.
+# tables and code shorter, and no generator of the OpenAPI document. A sequence becomes a function only if that saves
+# more than its entry in the unwind tables, which the compiler does not count.
 flags=() features=()
 if [ "$profile" = dist ]; then
     # Only here does Rust link with lld, which can fold functions.
     [ "$target" != x86_64-unknown-linux-gnu ] || flags+=("-Clink-arg=-Wl,--icf=all")
-    flags+=(-Cforce-frame-pointers=yes -Cllvm-args=-enable-machine-outliner=always -Cllvm-args=-machine-outliner-reruns=2)
+    flags+=(-Cforce-frame-pointers=yes -Cllvm-args=-enable-machine-outliner=always -Cllvm-args=-machine-outliner-reruns=2
+        -Cllvm-args=-outliner-benefit-threshold=32)
     features=(--no-default-features --features demo)
 fi
 env "CC_$variable=$compiler" "CARGO_TARGET_${variable^^}_LINKER=$compiler" "CARGO_TARGET_${variable^^}_RUSTFLAGS=${flags[*]}" \

@@ -166,14 +166,14 @@ pub(super) async fn run(
     let control = open_control(&app);
     let run_socket = open_run_socket(&app);
     log_startup(&app, &listener);
-    let mut engine = tokio::spawn(engine::run(app.clone(), signal.clone()));
+    let mut engine = tasks::spawn(engine::run(app.clone(), signal.clone()));
     let http_signal = signal.clone();
     let mut http_server = tokio::spawn(server::serve(app.clone(), listener, async move {
         http_signal.requested().await
     }));
-    let control_server = tokio::spawn(serve_control(app.clone(), control, signal.clone()));
-    let run_server = tokio::spawn(serve_runs(app.clone(), run_socket, signal.clone()));
-    let egress_proxy = tokio::spawn(serve_egress(app.clone(), open_egress_socket(&app), signal));
+    let control_server = tasks::spawn(serve_control(app.clone(), control, signal.clone()));
+    let run_server = tasks::spawn(serve_runs(app.clone(), run_socket, signal.clone()));
+    let egress_proxy = tasks::spawn(serve_egress(app.clone(), open_egress_socket(&app), signal));
     service_manager.notify_ready();
     let code = tokio::select! {
         () = stop => ExitCode::SUCCESS,

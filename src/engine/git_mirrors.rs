@@ -232,7 +232,7 @@ async fn blocking<A: Send + 'static, T: Send + 'static>(
     on: A,
     work: impl FnOnce(&A) -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, String> {
-    let done = tokio::task::spawn_blocking(move || work(&on)).await;
+    let done = tasks::spawn_blocking(move || work(&on)).await;
     done.map_err(|error| error.to_string())?
         .map_err(|error| error.to_string())
 }

@@ -186,7 +186,8 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.set.spawn(task(self.app.clone(), self.stop.clone()));
+        let task = task(self.app.clone(), self.stop.clone());
+        self.set.spawn(tasks::boxed(task));
     }
 
     fn spawn_periodic<F>(

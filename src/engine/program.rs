@@ -63,7 +63,7 @@ impl OwnProgram {
     pub async fn facts(&self) -> io::Result<&ProgramFacts> {
         let path = self.path.clone();
         let read = async || {
-            let facts = tokio::task::spawn_blocking(move || ProgramFacts::read(&path));
+            let facts = tasks::spawn_blocking(move || ProgramFacts::read(&path));
             facts.await.map_err(io::Error::other)?
         };
         self.facts.get_or_try_init(read).await

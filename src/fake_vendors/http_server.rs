@@ -48,10 +48,10 @@ pub(crate) async fn accept_connections(
                 let Ok((stream, _)) = accepted else { return };
                 // Without this, small responses wait for the client's delayed acknowledgement.
                 let _ = stream.set_nodelay(true);
-                connections.spawn(serve(stream, vendors.clone()));
+                connections.spawn(tasks::boxed(serve(stream, vendors.clone())));
             }
             Some(stream) = next_unix_connection(socket.as_ref()) => {
-                connections.spawn(serve(stream, vendors.clone()));
+                connections.spawn(tasks::boxed(serve(stream, vendors.clone())));
             }
         }
         while connections.try_join_next().is_some() {}
@@ -281,7 +281,7 @@ async fn dispatch(
     let Ok(permit) = vendors.request_permits.clone().acquire_owned().await else {
         return HttpResponse::text(503, "closing");
     };
-    let result = tokio::task::spawn_blocking(move || {
+    let result = tasks::spawn_blocking(move || {
         let _permit = permit;
         let reply = match route {
             Route::Linear | Route::LinearPage => vendors.linear.handle(&request),

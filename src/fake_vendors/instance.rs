@@ -171,7 +171,7 @@ impl FakeVendors {
             inner.faults[vendor as usize].set_rates(rates);
         }
         let socket = http_server::bind_docker_socket(&inner.dir.join("docker.sock"));
-        let server = tokio::spawn(http_server::accept_connections(
+        let server = tasks::spawn(http_server::accept_connections(
             listener,
             socket,
             Arc::downgrade(&inner),
@@ -354,7 +354,7 @@ impl FakeVendors {
             .await;
         let github = self.inner.github.clone();
         // Waits for the run controller's current check. Its own thread has reported any panic.
-        let _ = tokio::task::spawn_blocking(move || github.stop()).await;
+        let _ = tasks::spawn_blocking(move || github.stop()).await;
     }
 
     /// Stops the server and kills all runs and machines, like a crash of the whole machine.

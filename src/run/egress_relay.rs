@@ -55,7 +55,7 @@ pub(crate) fn open(socket: &Path, nonce: Secret) -> io::Result<SocketAddr> {
         socket: socket.to_owned(),
         nonce,
     });
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         while let Ok(slot) = Arc::clone(&free).acquire_owned().await {
             // Errors are of the client or pass.
@@ -64,7 +64,7 @@ pub(crate) fn open(socket: &Path, nonce: Secret) -> io::Result<SocketAddr> {
                 continue;
             };
             let service = Arc::clone(&service);
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 // Both ends see the end of a connection.
                 let _ = service.relay(client).await;
                 drop(slot);

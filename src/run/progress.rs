@@ -67,7 +67,7 @@ impl ProgressReporter {
             token: callback.progress_token.expose().to_owned(),
             run_id,
         };
-        tokio::spawn(sender.run())
+        tasks::spawn(sender.run())
     }
 
     /// Waits up to 10 seconds for queued reports to be sent.

@@ -148,7 +148,7 @@ impl RunLog {
             url: callback.route("/runner/log"),
             token: callback.progress_token.expose().to_owned(),
         };
-        tokio::spawn(sender.run())
+        tasks::spawn(sender.run())
     }
 
     /// Waits up to 10 seconds for queued lines to be sent.

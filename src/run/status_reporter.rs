@@ -40,7 +40,7 @@ impl StatusReporter {
             return (Self::default(), StatusReporterTask(None));
         };
         let (queue, events) = unbounded_channel();
-        let task = tokio::spawn(send_all(client, url, nonce, events));
+        let task = tasks::spawn(send_all(client, url, nonce, events));
         (Self { queue: Some(queue) }, StatusReporterTask(Some(task)))
     }
 

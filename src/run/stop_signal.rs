@@ -34,7 +34,7 @@ impl StopSignal {
             SignalKind::hangup(),
         ] {
             let number = u8::try_from(kind.as_raw_value()).unwrap_or_default();
-            tokio::spawn(watch_signal(signal(kind)?, number, sender.clone()));
+            tasks::spawn(watch_signal(signal(kind)?, number, sender.clone()));
         }
         Ok(Self(receiver))
     }

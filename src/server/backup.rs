@@ -34,7 +34,7 @@ async fn send(by: Actor, app: App) -> ApiResult {
     downloads::record_backup(&app.core, by).await?;
     let (sender, mut chunks) = mpsc::channel(BACKLOG);
     let runtime = Handle::current();
-    tokio::task::spawn_blocking(move || {
+    let writing = tasks::spawn_blocking(move || {
         let mut writer = ChunkWriter {
             sender: sender.clone(),
             runtime,
@@ -50,6 +50,8 @@ async fn send(by: Actor, app: App) -> ApiResult {
             }
         }
     });
+    // Ends with the response.
+    drop(writing);
     let chunks = stream::poll_fn(move |cx| chunks.poll_recv(cx));
     let mut response = warp::reply::stream(chunks).into_response();
     let content_type = HeaderValue::from_static("application/octet-stream");

@@ -51,7 +51,7 @@ async fn open(caller: AdminCredential, app: App) -> ApiResult {
         caller,
         app,
     };
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         publisher.run().await;
         drop(subscription);
     });

@@ -87,7 +87,7 @@ async fn compress_off_thread(plain: Bytes) -> Option<Bytes> {
         return compress(&plain, Compression::fast());
     }
     let place = LARGE_BODIES.acquire().await.ok()?;
-    let compressed = tokio::task::spawn_blocking(move || {
+    let compressed = tasks::spawn_blocking(move || {
         let compressed = compress(&plain, Compression::fast());
         drop(place);
         compressed

@@ -230,7 +230,7 @@ impl Server<'_> {
             );
         // Boxed, because a future moved into another future takes twice its size.
         let watched = Box::pin(self.connections.watch(connection));
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             tokio::select! {
                 () = slot.evicted() => {
                     tracing::debug!(?peer, "Evicted a connection.");

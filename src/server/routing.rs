@@ -170,7 +170,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     path: &str,
     operation: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let result = tokio::task::spawn_blocking(operation).await;
+    let result = tasks::spawn_blocking(operation).await;
     let result = result.map_err(|_| ApiError::internal())?;
     result.map_err(|error| AdminApiError::FilesUnreadable(format!("{path}: {error}")).into())
 }

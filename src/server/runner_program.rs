@@ -61,7 +61,7 @@ async fn send(query: QueryParams, app: App) -> ApiResult {
     let facts = program.facts().await.map_err(unreadable)?.clone();
     let file = program.open().await.map_err(unreadable)?;
     let (sender, mut parts) = mpsc::channel(BACKLOG);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let _permit = permit;
         let sent = timeout(TOTAL_TIMEOUT, send_parts(file, facts.size, &sender));
         if let Err(error) = sent

@@ -88,7 +88,7 @@ impl StoreReader {
             let _permit = permit;
             store.read(f)
         };
-        tokio::task::spawn_blocking(reading)
+        tasks::spawn_blocking(reading)
             .await
             .unwrap_or(Err(StoreError::Panicked))
     }

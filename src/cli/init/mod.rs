@@ -242,7 +242,7 @@ fn systems() -> Vec<Choice<TicketSystem>> {
 /// Restores the terminal if the command is interrupted while it does not show what is typed.
 fn restore_terminal_on_interrupt() {
     let state = TerminalState::read();
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
             state.restore();
             eprintln!(

@@ -91,9 +91,9 @@ impl TemporaryService {
         let socket = ControlSocket::open(&dir)
             .with_context(|| format!("opening the control socket in {}", dir.display()))?;
         let (shutdown, signal) = ShutdownSignal::new();
-        let worker = tokio::spawn(outbox_worker::run(app.clone(), signal.clone()));
+        let worker = tasks::spawn(outbox_worker::run(app.clone(), signal.clone()));
         let served = app.clone();
-        let api = tokio::spawn(async move {
+        let api = tasks::spawn(async move {
             // A request that the end interrupts is reported by its client.
             let _ = server::serve_control(served, socket, async move { signal.requested().await })
                 .await;

@@ -207,7 +207,7 @@ fn wake_when_quiet(app: &App, candidate: &AnswerCandidate, now: Timestamp) {
         .min(MAX_QUIET_TIME);
     // The task must not hold the store: a restart in the same process opens it again.
     let poll = Arc::clone(&app.live.notifiers.poll);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         tokio::time::sleep(due + Duration::from_millis(100)).await;
         poll.notify_one();
     });

@@ -26,6 +26,7 @@ use store::{StandbyIdentity, Store};
 use crate::clock::Clock;
 use crate::periodic_task::ShutdownSignal;
 use lease::{BackupList, Lease};
+pub(crate) use place::age_text;
 pub use place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
 use shipper::Shipper;
 
@@ -281,9 +282,9 @@ impl StandbyLease {
             backups: lease.backups().to_vec(),
         };
         // Ends with the shipper, which has the sender of the lists.
-        tokio::spawn(lease.keep(list_changes, status.clone()));
+        tasks::spawn(lease.keep(list_changes, status.clone()));
         let (stop, signal) = ShutdownSignal::new();
-        let task = tokio::spawn(shipper.run(signal));
+        let task = tasks::spawn(shipper.run(signal));
         let standby = Standby {
             store,
             status,

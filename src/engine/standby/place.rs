@@ -158,7 +158,7 @@ impl StandbyPlace {
         write: impl FnOnce(&mut dyn Write) -> Result<(), BackupError> + Send + 'static,
     ) -> Result<u32, PlaceError> {
         let (sender, mut parts) = tokio::sync::mpsc::channel(1);
-        let writing = tokio::task::spawn_blocking(move || {
+        let writing = tasks::spawn_blocking(move || {
             let mut out = PartWriter {
                 part: Vec::new(),
                 sender,
@@ -233,7 +233,7 @@ impl std::fmt::Display for StandbyPlace {
 }
 
 /// Time since the last renewal of a lease, for people. Leases last for seconds.
-pub(super) fn age_text(age: Duration) -> String {
+pub(crate) fn age_text(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..60 => format!("{seconds} s"),
         _ => duration_text(age),

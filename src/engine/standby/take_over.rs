@@ -178,8 +178,7 @@ pub async fn fetch(
     fetch_parts(place, latest, &path).await?;
     let changes = fetch_changes(place, &latest.name, dir).await?;
     let name = latest.name.clone();
-    let opened =
-        tokio::task::spawn_blocking(move || Backup::open(&path)?.with_changes(&name, &changes));
+    let opened = tasks::spawn_blocking(move || Backup::open(&path)?.with_changes(&name, &changes));
     let opened = opened
         .await
         .unwrap_or_else(|error| Err(std::io::Error::other(error).into()));

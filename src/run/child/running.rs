@@ -53,7 +53,7 @@ impl RunningChild {
         let (mut child, group) = spec.start()?;
         let (sender, lines) = mpsc::channel(256);
         if let Some(stdout) = child.stdout.take() {
-            tokio::spawn(read_lines(
+            tasks::spawn(read_lines(
                 stdout,
                 OutputStream::Stdout,
                 max_line,
@@ -61,7 +61,7 @@ impl RunningChild {
             ));
         }
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(read_lines(stderr, OutputStream::Stderr, max_line, sender));
+            tasks::spawn(read_lines(stderr, OutputStream::Stderr, max_line, sender));
         }
         Ok(Self {
             child,

@@ -29,7 +29,7 @@ impl Git {
         let action = "copying the mirror of the repository";
         let (from, to) = (mirror.to_owned(), self.git_dir.clone());
         let reference = format!("refs/heads/{branch}");
-        let copied = tokio::task::spawn_blocking(move || copy(&from, &to, &reference)).await;
+        let copied = tasks::spawn_blocking(move || copy(&from, &to, &reference)).await;
         let head = copied.map_err(io::Error::other).and_then(|result| result);
         head.map_err(|cause| GitError::Io { action, cause })
     }

@@ -203,7 +203,7 @@ impl Git {
     /// that wants to can reach the run's git directory anyway.
     pub(crate) async fn copy_for_agent(&self) -> Result<(), GitError> {
         let (from, to) = (self.git_dir.clone(), self.work_tree.join(".git"));
-        tokio::task::spawn_blocking(move || {
+        tasks::spawn_blocking(move || {
             copy_folder(&from, &to)?;
             let config = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\
                           [user]\n\tname = agent\n\temail = agent@noreply.invalid\n";

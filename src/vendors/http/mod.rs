@@ -39,7 +39,7 @@ pub async fn run_blocking_if_large<T: Send + 'static>(
     if bytes <= MAX_INLINE_BYTES {
         return work();
     }
-    let result = tokio::task::spawn_blocking(work).await;
+    let result = tasks::spawn_blocking(work).await;
     match result.map_err(tokio::task::JoinError::try_into_panic) {
         Ok(value) => value,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),

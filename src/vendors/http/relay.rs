@@ -128,7 +128,7 @@ impl RelayClient {
             url: format!("{origin}{path}"),
             origin,
             host: base.origin().ascii_serialization(),
-            task: tokio::spawn(accept(listener, shared)),
+            task: tasks::spawn(accept(listener, shared)),
         })
     }
 }
@@ -174,7 +174,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
         if connections.len() < MAX_CONNECTIONS {
-            connections.spawn(serve(stream, shared.clone()));
+            connections.spawn(tasks::boxed(serve(stream, shared.clone())));
         }
     }
 }

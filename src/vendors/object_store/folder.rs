@@ -86,7 +86,7 @@ impl Folder {
     ) -> Result<T, ObjectStoreError> {
         let path = self.0.join(name);
         let shown = path.display().to_string();
-        let running = tokio::task::spawn_blocking(move || operation(path));
+        let running = tasks::spawn_blocking(move || operation(path));
         let result = match tokio::time::timeout(TIMEOUT, running).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(io::Error::other("the operation was interrupted")),
