@@ -3,20 +3,24 @@
 //!
 //! A run authenticates with the nonce of its session. Names are resolved here, and a connection goes to one of the
 //! addresses that were checked: a name that resolves to something else later gains nothing.
+//!
+//! Whatever runs in a container may connect without a nonce. Of the connections whose request is not complete, the oldest
+//! is therefore closed when there are too many: nobody can keep the others from connecting.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::file_descriptors::EGRESS_CONNECTIONS;
+use super::file_descriptors::{EGRESS_REQUESTS, EGRESS_TUNNELS};
 use super::run_socket;
 use super::socket_file::SocketFile;
 use domain::egress::{AddressScope, ConnectRequest, Destination, EgressPolicy, MAX_REQUEST_HEAD};
@@ -58,16 +62,20 @@ pub async fn serve_egress(app: App, socket: EgressSocket, stop: impl Future<Outp
         policy: egress::policy(&app),
         app,
         tunnels: Mutex::default(),
+        requests: Mutex::default(),
     });
     let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
     loop {
-        let is_full = connections.len() >= EGRESS_CONNECTIONS;
+        let is_full = connections.len() >= EGRESS_TUNNELS + EGRESS_REQUESTS;
         tokio::select! {
             () = &mut stop => return,
             Some(_) = connections.join_next() => {}
             accepted = socket.0.accept(), if !is_full => match accepted {
-                Ok(connection) => drop(connections.spawn(Arc::clone(&proxy).serve(connection))),
+                Ok(connection) => {
+                    let request = PendingRequest::begin(&proxy);
+                    connections.spawn(tasks::boxed(Arc::clone(&proxy).serve(connection, request)));
+                }
                 Err(error) => {
                     tracing::error!(%error, "Failed to accept a connection of a run.");
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
@@ -82,22 +90,72 @@ struct Proxy {
     policy: EgressPolicy,
     /// Number of open tunnels of each run.
     tunnels: Mutex<HashMap<JobId, usize>>,
+    requests: Mutex<PendingRequests>,
+}
+
+/// Requests that are not complete.
+#[derive(Default)]
+struct PendingRequests {
+    next: u64,
+    /// Notified when the connection must be closed. The oldest is the first.
+    evictions: BTreeMap<u64, Arc<Notify>>,
+}
+
+/// Request that is not complete.
+struct PendingRequest {
+    proxy: Arc<Proxy>,
+    number: u64,
+    evicted: Arc<Notify>,
+}
+
+impl PendingRequest {
+    /// Adds a request, and closes the oldest one above the limit.
+    fn begin(proxy: &Arc<Proxy>) -> Self {
+        let mut requests = lock(&proxy.requests);
+        if requests.evictions.len() >= EGRESS_REQUESTS
+            && let Some((_, oldest)) = requests.evictions.pop_first()
+        {
+            oldest.notify_one();
+        }
+        let (number, evicted) = (requests.next, Arc::default());
+        requests.next += 1;
+        requests.evictions.insert(number, Arc::clone(&evicted));
+        Self {
+            proxy: Arc::clone(proxy),
+            number,
+            evicted,
+        }
+    }
+
+    /// Reads the request. `None` if it does not arrive in time, or if others need its place.
+    async fn read(self, client: &mut UnixStream) -> Option<io::Result<(String, Vec<u8>)>> {
+        let read = timeout(REQUEST_TIMEOUT, read_head(client, MAX_REQUEST_HEAD));
+        tokio::select! {
+            read = read => read.ok(),
+            () = self.evicted.notified() => None,
+        }
+    }
+}
+
+impl Drop for PendingRequest {
+    fn drop(&mut self) {
+        lock(&self.proxy.requests).evictions.remove(&self.number);
+    }
 }
 
 /// Response to a request that gets no tunnel: status with its reason phrase, and a sentence.
 struct Refusal(&'static str, String);
 
 impl Proxy {
-    async fn serve(self: Arc<Self>, mut client: UnixStream) {
-        let opened = match timeout(REQUEST_TIMEOUT, read_head(&mut client, MAX_REQUEST_HEAD)).await
-        {
-            Ok(Ok((head, rest))) => self.open(&head).await.map(|opened| (opened, rest)),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => Err(Refusal(
+    async fn serve(self: Arc<Self>, mut client: UnixStream, request: PendingRequest) {
+        let opened = match request.read(&mut client).await {
+            Some(Ok((head, rest))) => self.open(&head).await.map(|opened| (opened, rest)),
+            Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => Err(Refusal(
                 "400 Bad Request",
                 "the request is too long".to_owned(),
             )),
             // Nobody waits for a response.
-            Ok(Err(_)) | Err(_) => return,
+            Some(Err(_)) | None => return,
         };
         match opened {
             Ok(((mut host, _slot), rest)) => {
@@ -127,10 +185,7 @@ impl Proxy {
         let request = ConnectRequest::parse(head)
             .map_err(|error| Refusal("400 Bad Request", error.to_string()))?;
         let job = self.job(request.nonce.as_deref())?;
-        let slot = TunnelSlot::take(self, &job).ok_or_else(|| {
-            let sentence = format!("the run has {MAX_TUNNELS} connections already");
-            Refusal("429 Too Many Requests", sentence)
-        })?;
+        let slot = TunnelSlot::take(self, &job)?;
         let destination = request.destination;
         let Some(scope) = self.policy.scope(&destination) else {
             let sentence = format!("LOCAL_EGRESS_HOSTS does not permit {destination}");
@@ -183,23 +238,27 @@ impl Proxy {
 struct TunnelSlot(Arc<Proxy>, JobId);
 
 impl TunnelSlot {
-    fn take(proxy: &Arc<Proxy>, job: &JobId) -> Option<Self> {
-        let mut tunnels = proxy.tunnels.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = tunnels.entry(job.clone()).or_default();
-        (*count < MAX_TUNNELS).then(|| {
-            *count += 1;
-            Self(Arc::clone(proxy), job.clone())
-        })
+    fn take(proxy: &Arc<Proxy>, job: &JobId) -> Result<Self, Refusal> {
+        let mut tunnels = lock(&proxy.tunnels);
+        let (own, all) = (
+            tunnels.get(job).copied().unwrap_or_default(),
+            tunnels.values().sum::<usize>(),
+        );
+        let full = |sentence| Err(Refusal("429 Too Many Requests", sentence));
+        if own >= MAX_TUNNELS {
+            return full(format!("the run has {own} connections already"));
+        }
+        if all >= EGRESS_TUNNELS {
+            return full(format!("all runs together have {all} connections already"));
+        }
+        tunnels.insert(job.clone(), own + 1);
+        Ok(Self(Arc::clone(proxy), job.clone()))
     }
 }
 
 impl Drop for TunnelSlot {
     fn drop(&mut self) {
-        let mut tunnels = self
-            .0
-            .tunnels
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut tunnels = lock(&self.0.tunnels);
         if let Some(count) = tunnels.get_mut(&self.1) {
             *count -= 1;
             if *count == 0 {
@@ -207,6 +266,10 @@ impl Drop for TunnelSlot {
             }
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Connects to a host. Returns `None` if it has addresses, but none that `scope` permits.

@@ -14,12 +14,16 @@ const MAX_TARPIT: usize = 8192;
 /// File descriptors reserved for files and vendor connections, besides those of the socket of runs.
 const RESERVED_FOR_FILES: usize = 256;
 
-/// Maximum number of connections of runs to the proxy. Each has a second socket, to its host.
-pub(crate) const EGRESS_CONNECTIONS: usize = 256;
+/// Maximum number of tunnels of runs through the proxy. Each has a second socket, to its host.
+pub(crate) const EGRESS_TUNNELS: usize = 256;
+
+/// Maximum number of connections to the proxy whose request is not complete.
+pub(crate) const EGRESS_REQUESTS: usize = 64;
 
 /// File descriptors reserved.
 const RESERVED: usize = RESERVED_FOR_FILES
-    + 2 * EGRESS_CONNECTIONS
+    + 2 * EGRESS_TUNNELS
+    + EGRESS_REQUESTS
     + descriptors_for(SocketCapacity::RUN_SOCKET.connections)
     + SocketCapacity::RUN_SOCKET.tarpit;
 
@@ -114,7 +118,7 @@ mod tests {
         let rows = [
             (16, 8, 0),
             (1024, 192, 0),
-            (4096, MAX_CONNECTIONS, 640),
+            (4096, MAX_CONNECTIONS, 576),
             (65536, MAX_CONNECTIONS, MAX_TARPIT),
         ];
         for (limit, connections, tarpit) in rows {

@@ -193,6 +193,28 @@ async fn only_well_formed_requests_of_active_runs_are_served() {
     env.stop().await;
 }
 
+/// A hostile run opens connections and sends nothing. Others are served nevertheless.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_do_not_keep_others_out() {
+    let env = env_with("registry.example").await;
+    let data_dir = env.dir().join("data");
+    let mut idle = Vec::new();
+    for _ in 0..500 {
+        idle.push(connect(&data_dir).await);
+    }
+    let began = std::time::Instant::now();
+    let response = request(&env, "api.example:443").await;
+    assert!(
+        response.starts_with("HTTP/1.1 403 Forbidden\r\n"),
+        "{response}"
+    );
+    // Idle connections would end by themselves after ten seconds.
+    assert!(began.elapsed() < std::time::Duration::from_secs(5));
+    let read = idle[0].read(&mut [0]).await;
+    assert_eq!(read.unwrap_or_default(), 0, "the oldest are closed");
+    env.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_isolated_run_gets_no_network_and_the_proxy() {
     let env = TestEnv::with_options(TestEnvOptions {
