@@ -40,8 +40,8 @@ pub(super) struct DoctorArgs {
 const HELP: &str = "\
 Checks the setup that `serve` would have with the same flags and environment: values, data folder, key, port, \
 store, clock, credentials, permissions on every mapped repository, workflows, the callback address, hosts of runs, \
-model keys and chat. Projects are read from the running service, or from its store. The command changes nothing \
-and sends no messages.
+model keys, chat and the place of a standby. Projects are read from the running service, or from its store. The \
+command changes nothing and sends no messages.
 
 Exit codes: 0 no errors (there may be warnings); 1 at least one error; 2 the command line is wrong.";
 

@@ -9,6 +9,7 @@ mod merging;
 mod projects;
 mod repository_rights;
 mod run_socket;
+mod standby;
 
 pub(crate) use projects::MODEL_SECRETS;
 pub use repository_rights::{repository_rights, token_permissions};
@@ -78,6 +79,7 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
     found.extend(local_image::examine(app, is_needed).await);
     found.extend(run_socket::examine(&app.core.config, is_needed));
     found.extend(cluster::examine(app).await);
+    found.extend(standby::examine(app).await);
     found.extend(projects);
     Ok(found)
 }

@@ -1,0 +1,58 @@
+//! Check of the place that the service shares with its standby.
+
+use crate::app::App;
+use crate::standby::{StandbyPlace, age_text};
+use domain::check_result::CheckResult;
+
+const CHECK: &str = "standby";
+
+/// Reads the record of the place. `None` without a standby. Rights to write are not checked, because that would change
+/// something; a service that lacks them says so when it starts.
+pub(super) async fn examine(app: &App) -> Option<CheckResult> {
+    let config = &app.core.config;
+    let standby = config.standby.as_ref()?;
+    let unreadable = |why: String| {
+        CheckResult::error(CHECK, why)
+            .with_impact("The service does not start, or performs nothing. Another machine cannot take over.")
+            .with_remedy("Check STANDBY_PLACE, the AWS_ variables and their rights, and that this machine reaches the place.")
+    };
+    let place = StandbyPlace::open(&standby.place, &config.proxy, &app.secrets.redactor);
+    let place = match place {
+        Ok(place) => place,
+        Err(why) => return Some(unreadable(why)),
+    };
+    Some(match place.read_record().await {
+        Err(error) => unreadable(error.to_string()),
+        Ok(None) => CheckResult::ok(
+            CHECK,
+            format!("{place} is empty; the service writes a backup there when it starts"),
+        ),
+        Ok(Some((record, _))) => {
+            let age = age_text(app.core.now().since(record.renewed_at));
+            let complete = record
+                .backups
+                .iter()
+                .filter(|backup| backup.parts.is_some());
+            match complete.count() {
+                0 => CheckResult::warning(
+                    CHECK,
+                    format!(
+                        "{} works with {place}, which has no complete backup",
+                        record.host
+                    ),
+                )
+                .with_impact("Another machine cannot take over.")
+                .with_remedy(
+                    "Wait for the first backup; the overview of the panel says if it fails.",
+                ),
+                count => CheckResult::ok(
+                    CHECK,
+                    format!(
+                        "{} works with {place}; its lease was renewed {age} ago, and {count} backups are there",
+                        record.host
+                    ),
+                ),
+            }
+        }
+    })
+}
