@@ -15,6 +15,7 @@ use super::agent;
 use super::child::ChildEnv;
 use super::egress_relay;
 use super::git::Transport;
+use super::home_template;
 use super::orphan_processes::OrphanProcesses;
 use super::reexec;
 use domain::git_mirror;
@@ -123,6 +124,8 @@ pub struct Environment {
     pub child_env: ChildEnv,
     /// Mirror of the repository, mounted into the container.
     pub mirror: Option<PathBuf>,
+    /// Template of the home folder, in the image.
+    pub home_template: Option<PathBuf>,
     /// Protocol that repositories are fetched with.
     pub transport: Transport,
     /// Handling of orphan processes.
@@ -252,6 +255,7 @@ impl Environment {
                     }),
             ),
             mirror: variable(git_mirror::VARIABLE).map(PathBuf::from),
+            home_template: variable(home_template::VARIABLE).map(PathBuf::from),
             transport: Transport::Web,
             orphan_processes: OrphanProcesses::Kill,
         })

@@ -7,6 +7,9 @@ use tempfile::TempDir;
 /// Name of the scratch folder.
 const SCRATCH: &str = "scratch";
 
+/// Name of the home folder of scripts and agents.
+pub(crate) const HOME: &str = "home";
+
 /// Temporary folders of a run, deleted on drop.
 pub struct Folders {
     root: TempDir,

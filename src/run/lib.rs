@@ -29,6 +29,7 @@ mod folders;
 mod git;
 mod guard;
 mod headings;
+mod home_template;
 mod keep_alive;
 mod lifecycle;
 mod orchestrator_client;

@@ -79,6 +79,7 @@ pub(crate) fn prepare(
         },
         folders,
         mirror: environment.mirror,
+        home_template: environment.home_template,
         child_env: environment.child_env,
         orphan_processes: environment.orphan_processes,
     };

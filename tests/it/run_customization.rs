@@ -16,16 +16,18 @@ async fn customized() -> (TestEnv, PathBuf) {
     for folder in ["pipelines", "steps"] {
         std::fs::create_dir_all(root.join(folder)).unwrap();
     }
+    set_image_variable(&env, "AGENT_IMPLEMENT_CUSTOM_ROOT", &root);
+    (env, root)
+}
+
+/// Adds a variable with a path to those of the runner image.
+fn set_image_variable(env: &TestEnv, name: &str, path: &Path) {
     let inputs = "          RUN_CONFIG: ${{ toJSON(inputs) }}\n";
-    let variable = format!(
-        "          AGENT_IMPLEMENT_CUSTOM_ROOT: {}\n",
-        root.display()
-    );
+    let variable = format!("          {name}: {}\n", path.display());
     let workflow = IMPLEMENTATION_WORKFLOW.replace(inputs, &format!("{inputs}{variable}"));
     assert_ne!(workflow, IMPLEMENTATION_WORKFLOW);
     let file = (".github/workflows/agent-implement.yml", workflow.as_str());
     env.repo().commit("main", &[file], "Customize").unwrap();
-    (env, root)
 }
 
 fn executable(path: &Path, script: &str) {
@@ -201,5 +203,41 @@ async fn a_teardown_runs_after_a_failure_and_keeps_its_reason() {
     );
     let steps = steps(&env, "ENG-1").await;
     assert_eq!(step(&steps, "teardown")["status"], "failed");
+    env.finish().await;
+}
+
+/// Caches that an image has are in the home folder of the setup script and of the agent, who change only their copy.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_home_of_a_run_is_a_copy_of_the_template_in_its_image() {
+    let env = TestEnv::start().await;
+    let template = env.dir().join("template");
+    std::fs::create_dir_all(template.join(".npm")).unwrap();
+    std::fs::write(template.join(".npm/cached"), "from the image").unwrap();
+    set_image_variable(&env, "AGENT_IMPLEMENT_HOME_TEMPLATE", &template);
+    let settings = "---\nsetup: |\n  cat ~/.npm/cached > from-setup.txt\n  echo changed > ~/.npm/cached\n---\n";
+    env.repo()
+        .commit("main", &[("WORKFLOW.md", settings)], "Set up")
+        .unwrap();
+    let script = Script::new().pass([ScriptStep::run("cat ~/.npm/cached > from-agent.txt")]);
+    env.set_agent_script("ENG-1", script);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed, "{job:?}");
+    let file = |name| env.repo().read_file(&job.branch, name);
+    assert_eq!(file("from-setup.txt").as_deref(), Some("from the image"));
+    assert_eq!(file("from-agent.txt").as_deref(), Some("changed\n"));
+    let kept = std::fs::read_to_string(template.join(".npm/cached")).unwrap();
+    assert_eq!(kept, "from the image");
+
+    std::fs::remove_dir_all(&template).unwrap();
+    env.create_labelled_issue("ENG-2", "Add another feature");
+    let job = env.wait_for_job_end("ENG-2").await;
+    assert_eq!(job.state.status(), "failed", "{job:?}");
+    let comments = env.vendors.linear().issue("ENG-2").comments();
+    let expected = format!(
+        "cannot copy the folder of AGENT_IMPLEMENT_HOME_TEMPLATE: {}: No such file",
+        template.display()
+    );
+    assert!(comments[0].contains(&expected), "{comments:?}");
     env.finish().await;
 }

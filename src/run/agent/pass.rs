@@ -82,7 +82,7 @@ const HOME_MODULES: [&str; 2] = [".node_modules", ".node_libraries"];
 impl PassFolders {
     /// Creates the folders.
     pub(super) fn create(folders: &Folders) -> std::io::Result<Self> {
-        let home = folders.make("home")?;
+        let home = folders.make(folders::HOME)?;
         for name in HOME_MODULES {
             folders::remove(&home.join(name))?;
         }

@@ -9,9 +9,10 @@ use crate::child::running::{OutputStream, RunningChild};
 use crate::child::{ChildEnv, ChildError, ChildExit, ChildSpec};
 use crate::console::Console;
 use crate::failure::RunFailure;
-use crate::folders::Folders;
+use crate::folders::{Folders, HOME};
 use crate::git::Git;
 use crate::git::staging::StagedTree;
+use crate::home_template::HomeCopy;
 use crate::orphan_processes::{self, OrphanProcesses};
 use crate::programs::system_program;
 use domain::sanitize;
@@ -24,6 +25,8 @@ pub(crate) struct Workspace {
     pub git: Git,
     /// Mirror of the repository.
     pub mirror: Option<PathBuf>,
+    /// Template of the home folder.
+    pub home_template: Option<PathBuf>,
     /// Variables passed to every child.
     pub child_env: ChildEnv,
     /// Handling of orphan processes.
@@ -40,6 +43,11 @@ pub(crate) struct ProgramResult {
 }
 
 impl Workspace {
+    /// Begins to copy the template of the home folder.
+    pub(crate) fn fill_home(&self) -> HomeCopy {
+        HomeCopy::begin(self.home_template.as_deref(), self.folders.make(HOME))
+    }
+
     /// Kills every process that the agent or a script left running, so that nothing changes the
     /// work tree or the run's folders concurrently.
     ///
@@ -173,7 +181,7 @@ impl Workspace {
             .child_env
             .clone()
             .with("CI", "true")
-            .with("HOME", self.folders.make("home")?)
+            .with("HOME", self.folders.make(HOME)?)
             .with("TMPDIR", self.folders.make("tmp")?))
     }
 }

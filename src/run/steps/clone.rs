@@ -35,6 +35,7 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
         let reason = format!("invalid branch name {branch:?}");
         return Err(RunFailure::new(FailureCode::CloneFailed, reason));
     }
+    let home = run.workspace.fill_home();
     let mut watch = Stopwatch::start();
     let mut mirror_use = None;
     let mirror = run.workspace.mirror.clone();
@@ -61,6 +62,8 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     let copied = run.workspace.git.copy_for_agent().await;
     copied.map_err(clone_failed)?;
     watch.lap("copy");
+    home.end().await?;
+    watch.lap("home");
     let outputs = json!({
         "branch": run.dispatch.branch(),
         "base": base,

@@ -173,6 +173,7 @@ impl RunFixture {
             is_ci: false,
             child_env: path_env_with(agents),
             mirror: self.mirror.clone(),
+            home_template: None,
             transport: Transport::LocalFiles,
             orphan_processes: OrphanProcesses::Leave,
         }
