@@ -131,6 +131,7 @@ async fn measure_poll(args: &Args) -> Result<()> {
         requests as f64 / pages,
         Threshold::AtMost(1.0),
     );
+    table::print_check("whole poll, ms", poll.median(), Threshold::AtMost(100.0));
     table::print_check(
         "decision / copy of every issue",
         decide.median() / copy.median(),

@@ -116,7 +116,7 @@ async fn measure_starts(args: &Args) -> Result<()> {
         table::print_check(
             &format!("{}, ms", row.name),
             row.median(),
-            Threshold::AtMost(200.0),
+            Threshold::AtMost(100.0),
         );
         let limit = format!("{} / --version", row.name);
         table::print_check(
