@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use domain::job::{Job, JobState};
+use fake_vendors::MachineSnapshot;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use serde_json::{Value, json};
 use store::steps;
@@ -46,28 +47,52 @@ fn mirrors(env: &TestEnv) -> Vec<PathBuf> {
     newest.collect()
 }
 
-/// Runs a ticket to its end. Returns the mount and the variable of its container for the mirror, and what the clone step
-/// reports about it.
+/// Runs a ticket to its end. Returns the folder of the mirror in its container, and what the clone step reports about it.
 async fn run(env: &TestEnv, key: &str) -> (Option<String>, Value) {
+    run_together(env, &[key]).await.remove(0)
+}
+
+/// Runs tickets at the same time. Returns the same for each.
+async fn run_together(env: &TestEnv, keys: &[&str]) -> Vec<(Option<String>, Value)> {
     let gate = Gate::new(env);
     gate.close();
-    let script = Script::new().pass([
-        gate.wait_step(),
-        ScriptStep::write(&format!("{key}.txt"), "done\n"),
-    ]);
-    env.set_agent_script(key, script);
-    env.create_labelled_issue(key, "Add a feature");
-    env.wait_until("the agent is at work", || {
-        let jobs = env.jobs(key);
-        jobs.last()
-            .is_some_and(|job| clone_outputs(env, job).is_some())
+    for key in keys {
+        let script = Script::new().pass([
+            gate.wait_step(),
+            ScriptStep::write(&format!("{key}.txt"), "done\n"),
+        ]);
+        env.set_agent_script(key, script);
+        env.create_labelled_issue(key, "Add a feature");
+    }
+    env.wait_until("the agents are at work", || {
+        let is_at_work = |key: &&str| {
+            let jobs = env.jobs(key);
+            let last = jobs.last();
+            last.is_some_and(|job| clone_outputs(env, job).is_some())
+        };
+        keys.iter().all(is_at_work)
     })
     .await;
     let containers = env.vendors.docker().host().snapshots();
-    let container = containers
+    let sources: Vec<_> = containers
         .iter()
-        .find(|container| container.running)
-        .unwrap();
+        .filter(|container| container.running)
+        .map(mounted_mirror)
+        .collect();
+    assert_eq!(sources.len(), keys.len());
+    gate.open();
+    let mut runs = Vec::new();
+    for (key, source) in keys.iter().zip(sources) {
+        let job = env.wait_for_job_end(key).await;
+        assert_eq!(job.state, JobState::Completed, "{job:#?}");
+        let used = clone_outputs(env, &job).unwrap()["mirror"].clone();
+        runs.push((source, used));
+    }
+    runs
+}
+
+/// Returns the folder of the mirror that is mounted into a container.
+fn mounted_mirror(container: &MachineSnapshot) -> Option<String> {
     let mounts = container.create_request["HostConfig"]["Mounts"].as_array();
     let mounts = mounts.cloned().unwrap_or_default();
     let mirror = mounts
@@ -78,11 +103,7 @@ async fn run(env: &TestEnv, key: &str) -> (Option<String>, Value) {
         "{mounts:?}"
     );
     assert_eq!(container.env.contains_key(VARIABLE), mirror.is_some());
-    let source = mirror.map(|mount| mount["Source"].as_str().unwrap().to_owned());
-    gate.open();
-    let job = env.wait_for_job_end(key).await;
-    assert_eq!(job.state, JobState::Completed, "{job:#?}");
-    (source, clone_outputs(env, &job).unwrap()["mirror"].clone())
+    mirror.map(|mount| mount["Source"].as_str().unwrap().to_owned())
 }
 
 fn clone_outputs(env: &TestEnv, job: &Job) -> Option<Value> {
@@ -133,6 +154,13 @@ async fn runs_clone_from_the_mirror_of_their_own_repository() {
     assert_eq!(
         run(&env, "ENG-2").await,
         (Some(source.clone()), json!("used"))
+    );
+
+    // Runs of one repository share its mirror.
+    let expected = (Some(source.clone()), json!("used"));
+    assert_eq!(
+        run_together(&env, &["ENG-3", "ENG-4"]).await,
+        [expected.clone(), expected]
     );
 
     // Another repository has its own mirror.
