@@ -182,6 +182,8 @@ fn is_unroutable(address: IpAddr) -> bool {
                 || v4.is_multicast()
                 || v4.octets()[0] == 0
                 || v4.octets()[0] >= 240
+                // Azure's agent of the host.
+                || v4.octets() == [168, 63, 129, 16]
         }
         IpAddr::V6(v6) => {
             v6.is_loopback()

@@ -2,36 +2,36 @@
 //! runs.
 //!
 //! A run authenticates with the nonce of its session. Names are resolved here, and a connection goes to one of the
-//! addresses that were checked: a name that resolves to something else later gains nothing.
-//!
-//! Whatever runs in a container may connect without a nonce. Of the connections whose request is not complete, the oldest
-//! is therefore closed when there are too many: nobody can keep the others from connecting.
+//! addresses that were checked: a name that resolves to something else later gains nothing. Whatever runs in a container
+//! may connect without a nonce, so everything has [`limits`].
 
-use std::collections::{BTreeMap, HashMap};
+mod limits;
+mod tunnel;
+
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncWriteExt, copy_bidirectional};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
-use tokio::sync::Notify;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::file_descriptors::{EGRESS_REQUESTS, EGRESS_TUNNELS};
 use super::run_socket;
 use super::socket_file::SocketFile;
-use domain::egress::{AddressScope, ConnectRequest, Destination, EgressPolicy, MAX_REQUEST_HEAD};
+use domain::egress::{AddressScope, ConnectRequest, Destination, MAX_REQUEST_HEAD};
 use domain::ids::JobId;
+use domain::job::Job;
 use domain::run_socket::PROXY_FILE;
 use engine::app::App;
 use engine::{egress, session_events};
+use limits::{Limits, RequestSlot, TunnelSlot};
+use store::jobs;
+use tunnel::TIMINGS;
 use vendors::http::read_head;
-
-/// Maximum number of tunnels of a run.
-const MAX_TUNNELS: usize = 64;
 
 /// Maximum duration of receiving a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,10 +59,8 @@ impl EgressSocket {
 /// Serves the proxy until `stop` resolves. Tunnels end with it.
 pub async fn serve_egress(app: App, socket: EgressSocket, stop: impl Future<Output = ()>) {
     let proxy = Arc::new(Proxy {
-        policy: egress::policy(&app),
         app,
-        tunnels: Mutex::default(),
-        requests: Mutex::default(),
+        limits: Limits::new(),
     });
     let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
@@ -73,7 +71,7 @@ pub async fn serve_egress(app: App, socket: EgressSocket, stop: impl Future<Outp
             Some(_) = connections.join_next() => {}
             accepted = socket.0.accept(), if !is_full => match accepted {
                 Ok(connection) => {
-                    let request = PendingRequest::begin(&proxy);
+                    let request = proxy.limits.begin_request();
                     connections.spawn(tasks::boxed(Arc::clone(&proxy).serve(connection, request)));
                 }
                 Err(error) => {
@@ -87,68 +85,21 @@ pub async fn serve_egress(app: App, socket: EgressSocket, stop: impl Future<Outp
 
 struct Proxy {
     app: App,
-    policy: EgressPolicy,
-    /// Number of open tunnels of each run.
-    tunnels: Mutex<HashMap<JobId, usize>>,
-    requests: Mutex<PendingRequests>,
-}
-
-/// Requests that are not complete.
-#[derive(Default)]
-struct PendingRequests {
-    next: u64,
-    /// Notified when the connection must be closed. The oldest is the first.
-    evictions: BTreeMap<u64, Arc<Notify>>,
-}
-
-/// Request that is not complete.
-struct PendingRequest {
-    proxy: Arc<Proxy>,
-    number: u64,
-    evicted: Arc<Notify>,
-}
-
-impl PendingRequest {
-    /// Adds a request, and closes the oldest one above the limit.
-    fn begin(proxy: &Arc<Proxy>) -> Self {
-        let mut requests = lock(&proxy.requests);
-        if requests.evictions.len() >= EGRESS_REQUESTS
-            && let Some((_, oldest)) = requests.evictions.pop_first()
-        {
-            oldest.notify_one();
-        }
-        let (number, evicted) = (requests.next, Arc::default());
-        requests.next += 1;
-        requests.evictions.insert(number, Arc::clone(&evicted));
-        Self {
-            proxy: Arc::clone(proxy),
-            number,
-            evicted,
-        }
-    }
-
-    /// Reads the request. `None` if it does not arrive in time, or if others need its place.
-    async fn read(self, client: &mut UnixStream) -> Option<io::Result<(String, Vec<u8>)>> {
-        let read = timeout(REQUEST_TIMEOUT, read_head(client, MAX_REQUEST_HEAD));
-        tokio::select! {
-            read = read => read.ok(),
-            () = self.evicted.notified() => None,
-        }
-    }
-}
-
-impl Drop for PendingRequest {
-    fn drop(&mut self) {
-        lock(&self.proxy.requests).evictions.remove(&self.number);
-    }
+    limits: Arc<Limits>,
 }
 
 /// Response to a request that gets no tunnel: status with its reason phrase, and a sentence.
 struct Refusal(&'static str, String);
 
 impl Proxy {
-    async fn serve(self: Arc<Self>, mut client: UnixStream, request: PendingRequest) {
-        let opened = match request.read(&mut client).await {
+    async fn serve(self: Arc<Self>, mut client: UnixStream, request: RequestSlot) {
+        let read = timeout(REQUEST_TIMEOUT, read_head(&mut client, MAX_REQUEST_HEAD));
+        let read = tokio::select! {
+            read = read => read.ok(),
+            () = request.evicted() => None,
+        };
+        drop(request);
+        let opened = match read {
             Some(Ok((head, rest))) => self.open(&head).await.map(|opened| (opened, rest)),
             Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => Err(Refusal(
                 "400 Bad Request",
@@ -158,15 +109,18 @@ impl Proxy {
             Some(Err(_)) | None => return,
         };
         match opened {
-            Ok(((mut host, _slot), rest)) => {
+            Ok(((mut host, slot), rest)) => {
                 let established = b"HTTP/1.1 200 Connection established\r\n\r\n";
                 let begun = async {
                     client.write_all(established).await?;
                     host.write_all(&rest).await
                 };
                 if begun.await.is_ok() {
-                    // An error ends the tunnel, which both ends see.
-                    let _ = copy_bidirectional(&mut client, &mut host).await;
+                    let is_needed = || self.is_active(slot.job());
+                    tokio::select! {
+                        () = tunnel::relay(&mut client, &mut host, &TIMINGS, is_needed) => {}
+                        () = slot.evicted() => {}
+                    }
                 }
             }
             Err(Refusal(status, sentence)) => {
@@ -185,13 +139,16 @@ impl Proxy {
         let request = ConnectRequest::parse(head)
             .map_err(|error| Refusal("400 Bad Request", error.to_string()))?;
         let job = self.job(request.nonce.as_deref())?;
-        let slot = TunnelSlot::take(self, &job)?;
+        let slot = self.limits.begin_tunnel(&job);
+        let slot = slot.map_err(|sentence| Refusal("429 Too Many Requests", sentence))?;
         let destination = request.destination;
-        let Some(scope) = self.policy.scope(&destination) else {
+        // GitHub may have been connected since the start.
+        let policy = egress::policy(&self.app.latest());
+        let Some(scope) = policy.scope(&destination) else {
             let sentence = format!("LOCAL_EGRESS_HOSTS does not permit {destination}");
             return Err(self.refuse(&job, &destination, sentence).await);
         };
-        match timeout(CONNECT_TIMEOUT, connect(&destination, scope)).await {
+        match timeout(CONNECT_TIMEOUT, connect(&destination, scope, &slot)).await {
             Ok(Ok(Some(host))) => Ok((host, slot)),
             Ok(Ok(None)) => {
                 let sentence = format!(
@@ -226,6 +183,12 @@ impl Proxy {
         job.map(|job| job.id).ok_or_else(unknown)
     }
 
+    /// Whether a run still works. Also if that cannot be read.
+    fn is_active(&self, job: &JobId) -> bool {
+        let job = self.app.core.store().read(|tx| jobs::get(tx, job));
+        job.map_or(true, |job| job.as_ref().is_some_and(Job::is_active))
+    }
+
     async fn refuse(&self, job: &JobId, destination: &Destination, sentence: String) -> Refusal {
         if let Err(error) = egress::record_refusal(&self.app, job, destination).await {
             tracing::error!(job_id = %job, %error, "Failed to record a refused connection.");
@@ -234,55 +197,36 @@ impl Proxy {
     }
 }
 
-/// Slot of one tunnel of a run. Freed when it is dropped.
-struct TunnelSlot(Arc<Proxy>, JobId);
-
-impl TunnelSlot {
-    fn take(proxy: &Arc<Proxy>, job: &JobId) -> Result<Self, Refusal> {
-        let mut tunnels = lock(&proxy.tunnels);
-        let (own, all) = (
-            tunnels.get(job).copied().unwrap_or_default(),
-            tunnels.values().sum::<usize>(),
-        );
-        let full = |sentence| Err(Refusal("429 Too Many Requests", sentence));
-        if own >= MAX_TUNNELS {
-            return full(format!("the run has {own} connections already"));
-        }
-        if all >= EGRESS_TUNNELS {
-            return full(format!("all runs together have {all} connections already"));
-        }
-        tunnels.insert(job.clone(), own + 1);
-        Ok(Self(Arc::clone(proxy), job.clone()))
-    }
-}
-
-impl Drop for TunnelSlot {
-    fn drop(&mut self) {
-        let mut tunnels = lock(&self.0.tunnels);
-        if let Some(count) = tunnels.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                tunnels.remove(&self.1);
-            }
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Connects to a host. Returns `None` if it has addresses, but none that `scope` permits.
-async fn connect(destination: &Destination, scope: AddressScope) -> io::Result<Option<TcpStream>> {
-    let found = lookup_host((destination.host.as_str(), destination.port)).await?;
+async fn connect(
+    destination: &Destination,
+    scope: AddressScope,
+    slot: &TunnelSlot,
+) -> io::Result<Option<TcpStream>> {
     let is_permitted = |address: &SocketAddr| scope.permits(address.ip(), is_own(address));
-    let permitted: Vec<SocketAddr> = found.filter(is_permitted).collect();
+    let mut permitted = resolve(destination, slot).await?;
+    permitted.retain(is_permitted);
     if permitted.is_empty() {
         return Ok(None);
     }
     let host = TcpStream::connect(permitted.as_slice()).await?;
     host.set_nodelay(true)?;
     Ok(Some(host))
+}
+
+/// Returns the addresses of a host. The thread of the lookup may work longer than anyone waits for it.
+async fn resolve(destination: &Destination, slot: &TunnelSlot) -> io::Result<Vec<SocketAddr>> {
+    let permits = slot.lookup_permits().await;
+    let permits = permits.ok_or(io::ErrorKind::Interrupted)?;
+    let (host, port) = (destination.host.clone(), destination.port);
+    let found = tasks::spawn_blocking(move || {
+        let found = (host.as_str(), port).to_socket_addrs();
+        drop(permits);
+        Ok(found?.collect())
+    });
+    found
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// Whether an address belongs to this machine: only those can be bound.

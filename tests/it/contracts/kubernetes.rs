@@ -1,6 +1,7 @@
 //! Objects of Kubernetes, in requests and in manifests, against the published types of its API.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 
 use fake_vendors::FakeService;
@@ -213,4 +214,34 @@ fn the_network_policy_denies_private_and_link_local_addresses() {
     ] {
         assert!(text.contains(denied), "{denied}");
     }
+    for rule in policy["spec"]["egress"].as_array().unwrap() {
+        let blocks = rule["to"].as_array().into_iter().flatten();
+        for block in blocks.map(|to| &to["ipBlock"]) {
+            for except in block["except"].as_array().into_iter().flatten() {
+                assert!(is_strictly_within(except, &block["cidr"]), "{except}");
+            }
+        }
+    }
+}
+
+/// Whether a block of addresses is a part of another, as the API server decides it. It reads IPv4-mapped addresses as IPv4.
+fn is_strictly_within(part: &Value, whole: &Value) -> bool {
+    let bits = |block: &Value| {
+        let (address, length) = block.as_str().unwrap().split_once('/').unwrap();
+        let length: u32 = length.parse().unwrap();
+        match address.parse::<IpAddr>().unwrap().to_canonical() {
+            IpAddr::V4(v4) => (32, u128::from(v4.to_bits()), length),
+            IpAddr::V6(v6) => (128, v6.to_bits(), length),
+        }
+    };
+    let ((width, part, long), (other_width, whole, short)) = (bits(part), bits(whole));
+    let host_bits = |width: u32, length: u32| {
+        1_u128
+            .checked_shl(width - length)
+            .map_or(u128::MAX, |size| size - 1)
+    };
+    width == other_width
+        && long > short
+        && part & host_bits(width, long) == 0
+        && part & !host_bits(width, short) == whole
 }
