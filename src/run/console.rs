@@ -1,5 +1,6 @@
 //! Log of a run: redacted lines on standard output, with CI workflow commands disabled.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::print::print_line;
@@ -10,12 +11,17 @@ use vendors::http::{LineRedactor, Redactor};
 /// Prefix of lines printed by a child.
 const CHILD_MARK: &str = "  | ";
 
+/// Number of bytes that children may print. The host of the run keeps them on its disk.
+const MAX_CHILD_BYTES: u64 = 64 << 20;
+
 /// Log of a run. Clones share redaction state and log tail.
 #[derive(Clone)]
 pub struct Console {
     redactor: Redactor,
     lines: Arc<Mutex<LineRedactor>>,
     log: RunLog,
+    /// Number of bytes that children have printed.
+    child_bytes: Arc<AtomicU64>,
     /// Keeps workflow commands disabled until the last clone is dropped.
     _stop_commands: Arc<StopCommands>,
     /// Last lines, quoted in failure reasons.
@@ -54,6 +60,7 @@ impl Console {
             lines: Arc::new(Mutex::new(redactor.line_redactor())),
             redactor,
             log,
+            child_bytes: Arc::default(),
             _stop_commands: Arc::new(stop_commands),
             tail: Arc::default(),
         }
@@ -61,12 +68,20 @@ impl Console {
 
     /// Logs a line of the run itself.
     pub fn log(&self, line: &str) {
-        self.print("", line);
+        print_line(&self.record("", line));
     }
 
     /// Logs a line printed by a child.
     pub fn log_child(&self, line: &str) {
-        self.print(CHILD_MARK, line);
+        let text = self.record(CHILD_MARK, line);
+        let bytes = text.len() as u64 + 1;
+        let before = self.child_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before < MAX_CHILD_BYTES {
+            print_line(&text);
+            if before + bytes >= MAX_CHILD_BYTES {
+                self.log("Programs have printed 64 MiB; what they print from here on is left out");
+            }
+        }
     }
 
     /// Marks the beginning of a step in the log of the run. The mark is not printed: CI would obey it.
@@ -74,13 +89,14 @@ impl Console {
         self.log.begin_step(&self.redactor.redact(id));
     }
 
-    fn print(&self, prefix: &str, line: &str) {
+    /// Adds a line to the log that the service shows, and to the tail. Returns it as it may be printed.
+    fn record(&self, prefix: &str, line: &str) -> String {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let redacted = lines.redact_output(line);
         drop(lines);
         // CI also obeys the older command prefix `##[` anywhere in a line.
         let line = run_log::escape_marks(&redacted.plain);
-        print_line(&format!("{prefix}{line}"));
+        let printed = format!("{prefix}{line}");
         let shown = match line == redacted.plain {
             true => &redacted.styled,
             false => &line,
@@ -91,6 +107,7 @@ impl Console {
             tail.drain(..surplus);
             tail.push(line);
         }
+        printed
     }
 
     /// Replaces secrets in a text that leaves the run.
