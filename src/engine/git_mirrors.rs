@@ -22,7 +22,7 @@ use domain::ids::{JobId, Repo};
 use domain::job::{Job, RunnerKind};
 use domain::report::StepRecord;
 use domain::time::Timestamp;
-use files::MirrorFolder;
+use files::{MirrorFolder, NewGeneration};
 use git::MirrorGit;
 use store::jobs;
 use vendors::scm::RepoTokenAccess;
@@ -32,6 +32,10 @@ const DELAY: Duration = Duration::from_secs(5);
 
 /// Time without an update after one that failed. A repository that is too large is fetched in part each time.
 const RETRY_DELAY: Duration = Duration::from_secs(60 * 60);
+
+/// Part of a container's memory, as a divisor, that the copy of a mirror may take up. A larger repository is fetched,
+/// without what the mirror has gathered over time.
+const MEMORY_SHARE: u64 = 4;
 
 /// State of the mirrors that a restart loses.
 #[derive(Default)]
@@ -107,8 +111,9 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Returns the folder of the newest mirror of a repository, as the container engine sees it. `None` without one.
-pub(crate) fn newest(app: &App, repo: &Repo) -> Option<String> {
+/// Returns the folder of the newest mirror of a repository, as the container engine sees it, for a container with this
+/// memory, which holds the copy. `None` without one.
+pub(crate) fn newest(app: &App, repo: &Repo, memory_mb: u32) -> Option<String> {
     let config = &app.core.config;
     let key = key(app, repo).filter(|_| config.mirrors_repositories())?;
     let states = app.live.git_mirrors.states();
@@ -116,7 +121,8 @@ pub(crate) fn newest(app: &App, repo: &Repo) -> Option<String> {
         return None;
     }
     drop(states);
-    let generation = MirrorFolder::new(&config.data_dir, &key).newest()?;
+    let max_bytes = (u64::from(memory_mb) << 20) / MEMORY_SHARE;
+    let generation = MirrorFolder::new(&config.data_dir, &key).newest_up_to(max_bytes)?;
     let on_host = config.data_dir_on_host().ok()?.join(FOLDER).join(key);
     on_host.join(generation).into_os_string().into_string().ok()
 }
@@ -204,11 +210,33 @@ async fn update(app: &App, repo: &Repo, branch: &str, key: &str) -> Result<(), S
         states.get(key).is_some_and(|state| state.is_damaged)
     };
     let folder = MirrorFolder::new(&config.data_dir, key);
-    let fresh = blocking(folder.clone(), move |folder| folder.prepare(!is_damaged)).await?;
+    let fetched = fetch(&git, &folder, branch, !is_damaged).await;
+    let (data_dir, now): (PathBuf, _) = (config.data_dir.clone(), app.core.now());
+    blocking(folder, move |folder| {
+        match &fetched {
+            Ok(fresh) => folder.publish(fresh, now)?,
+            Err(_) => folder.discard()?,
+        }
+        files::remove_above(&data_dir, limit)?;
+        Ok(fetched.map(drop))
+    })
+    .await?
+}
+
+/// Fetches a branch into the folder of a new generation, which begins with what the newest one has, or empty.
+async fn fetch(
+    git: &MirrorGit<'_>,
+    folder: &MirrorFolder,
+    branch: &str,
+    begins_with_newest: bool,
+) -> Result<NewGeneration, String> {
+    let prepare = move |folder: &MirrorFolder| folder.prepare(begins_with_newest);
+    let fresh = blocking(folder.clone(), prepare).await?;
     let fetched = git.fetch(&fresh.path, branch).await;
     let fresh = match fetched {
         Ok(()) => fresh,
-        // The newest generation may be damaged, or the branch was rewritten beyond what was fetched.
+        // The newest generation may be damaged or too large, or the branch was rewritten: what was removed from it must
+        // not stay.
         Err(_) if fresh.is_copy => {
             let fresh = blocking(folder.clone(), |folder| folder.prepare(false)).await?;
             git.fetch(&fresh.path, branch).await?;
@@ -219,12 +247,7 @@ async fn update(app: &App, repo: &Repo, branch: &str, key: &str) -> Result<(), S
     if blocking(fresh.path.clone(), |path| files::has_many_packs(path)).await? {
         git.repack(&fresh.path).await?;
     }
-    let (data_dir, now): (PathBuf, _) = (config.data_dir.clone(), app.core.now());
-    blocking(folder, move |folder| {
-        folder.publish(&fresh, now)?;
-        files::remove_above(&data_dir, limit)
-    })
-    .await
+    Ok(fresh)
 }
 
 /// Works with files on a thread of its own.

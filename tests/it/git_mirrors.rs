@@ -241,6 +241,8 @@ async fn mirrors_above_the_limit_are_removed_and_zero_disables_them() {
     run(&env, "OTH-3").await;
     tokio::time::sleep(std::time::Duration::from_secs(7)).await;
     assert_eq!(mirrors(&env), second, "the smaller one stays");
+    let folder = second[0].parent().unwrap();
+    assert!(!folder.join("new").exists(), "nothing of the other stays");
 
     let env = env
         .restart_service(TestEnvOptions {
@@ -255,4 +257,36 @@ async fn mirrors_above_the_limit_are_removed_and_zero_disables_them() {
         .await;
     assert_eq!(run(&env, "OTH-4").await, (None, Value::Null));
     env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_that_were_removed_from_a_branch_do_not_stay_in_its_mirror() {
+    let env = start(Vec::new()).await;
+    let files = [("leaked.txt", "to be removed")];
+    let removed = env.repo().commit("main", &files, "Leak").unwrap();
+    run(&env, "ENG-1").await;
+    let first = wait_for_mirrors(&env, |mirrors| mirrors.len() == 1).await;
+    assert!(has_commit(&first[0], &removed));
+
+    let repository = env.repo().git_dir();
+    let parent = format!("{removed}^");
+    git(&repository, &["update-ref", "refs/heads/main", &parent]);
+    env.repo()
+        .commit("main", &[("other.txt", "x")], "Go on")
+        .unwrap();
+    run(&env, "ENG-2").await;
+    let second = wait_for_mirrors(&env, |mirrors| mirrors != first).await;
+    assert!(!has_commit(&second[0], &removed));
+    env.finish().await;
+}
+
+fn has_commit(repository: &Path, commit: &str) -> bool {
+    git(repository, &["cat-file", "-e", commit])
+}
+
+/// Runs git on a bare repository. Returns whether it succeeded.
+fn git(repository: &Path, args: &[&str]) -> bool {
+    let mut git = std::process::Command::new("git");
+    git.arg("--git-dir").arg(repository).args(args);
+    git.status().unwrap().success()
 }

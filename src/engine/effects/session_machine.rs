@@ -126,7 +126,10 @@ async fn spec(
     let image = job.session_image.clone();
     let image =
         image.ok_or_else(|| EffectFailure::permanent("no image is configured for sessions"))?;
-    let mirror = git_mirrors::newest(app, &job.repo).filter(|_| host == HostKind::Local);
+    let mirror = match host {
+        HostKind::Local => git_mirrors::newest(app, &job.repo, session.memory_mb),
+        HostKind::Vm | HostKind::Kubernetes => None,
+    };
     let mut required = required_environment(app, job, run_spec).await?;
     if mirror.is_some() {
         let (name, path) = (git_mirror::VARIABLE, git_mirror::MOUNT_POINT);

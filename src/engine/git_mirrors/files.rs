@@ -13,7 +13,7 @@ use domain::time::Timestamp;
 /// Name of the folder that an update works in.
 const NEW: &str = "new";
 
-/// Age from which a generation that is not the newest is removed: a container that mounted it has cloned.
+/// Time after which a generation is removed that was replaced: a container that mounted it has cloned.
 const KEPT: Duration = Duration::from_secs(10 * 60);
 
 /// Number of packs from which they are packed into one. Each fetch adds one.
@@ -42,6 +42,13 @@ impl MirrorFolder {
         is_complete.then_some(newest)
     }
 
+    /// The same, unless it has more than `max_bytes`.
+    pub(super) fn newest_up_to(&self, max_bytes: u64) -> Option<String> {
+        let newest = self.newest()?;
+        let bytes = size(&self.0.join(&newest)).ok()?;
+        (bytes <= max_bytes).then_some(newest)
+    }
+
     fn generations(&self) -> Vec<u64> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -51,10 +58,8 @@ impl MirrorFolder {
     /// Makes the folder for a new generation, with the files of the newest one or empty. Removes what an update that
     /// was killed left behind.
     pub(super) fn prepare(&self, copies: bool) -> io::Result<NewGeneration> {
+        self.discard()?;
         let path = self.0.join(NEW);
-        if path.exists() {
-            fs::remove_dir_all(&path)?;
-        }
         let newest = self.newest().filter(|_| copies);
         match &newest {
             Some(newest) => link_folder(&self.0.join(newest), &path)?,
@@ -80,13 +85,23 @@ impl MirrorFolder {
             let name = now.as_millis().max(newest.unwrap_or_default() + 1);
             fs::rename(&new.path, self.0.join(name.to_string()))?;
         }
-        let is_old = |generation: &u64| {
-            Some(*generation) != newest && now.since(Timestamp::from_millis(*generation)) > KEPT
-        };
-        for generation in generations.into_iter().filter(is_old) {
-            remove_generation(&self.0.join(generation.to_string()))?;
+        // A generation was replaced when the next one was made.
+        let mut generations = generations;
+        generations.sort_unstable();
+        for pair in generations.windows(2) {
+            if now.since(Timestamp::from_millis(pair[1])) > KEPT {
+                remove_generation(&self.0.join(pair[0].to_string()))?;
+            }
         }
         Ok(())
+    }
+
+    /// Removes the folder of a new generation that cannot be completed.
+    pub(super) fn discard(&self) -> io::Result<()> {
+        match fs::remove_dir_all(self.0.join(NEW)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

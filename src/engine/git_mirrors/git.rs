@@ -79,7 +79,8 @@ impl<'a> MirrorGit<'a> {
     pub(super) async fn fetch(&self, dir: &Path, branch: &str) -> Result<(), String> {
         self.run(dir, &["init", "--quiet", "--bare", "--template="])
             .await?;
-        let refspec = format!("+refs/heads/{branch}:refs/heads/{branch}");
+        // Without force: the history that was rewritten would stay in the packs.
+        let refspec = format!("refs/heads/{branch}:refs/heads/{branch}");
         let args = [
             "fetch",
             "--quiet",

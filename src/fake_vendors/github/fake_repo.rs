@@ -124,6 +124,11 @@ impl FakeRepo {
         self.read(|_| ()).is_some()
     }
 
+    /// Returns the bare repository.
+    pub fn git_dir(&self) -> std::path::PathBuf {
+        self.git().dir
+    }
+
     /// Creates the repository if it does not exist, and commits these files to its default branch.
     /// Returns the commit's SHA.
     pub fn seed(&self, files: &[(&str, &str)], message: &str) -> anyhow::Result<String> {
