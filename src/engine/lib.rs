@@ -102,6 +102,7 @@ mod trigger_trust;
 
 pub use periodic_task::ShutdownSignal;
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -130,37 +131,37 @@ pub async fn run(app: App, stop: ShutdownSignal) {
         "poll",
         poll_interval,
         |all| &all.poll,
-        |app| async move { poll::run_once(&app).await },
+        |app| Box::pin(async move { poll::run_once(&app).await }),
     );
     tasks.spawn_periodic(
         "run-monitor",
         timings.run_monitor_interval,
         |all| &all.run_monitor,
-        |app| async move { run_monitor::run_once(&app).await },
+        |app| Box::pin(async move { run_monitor::run_once(&app).await }),
     );
     tasks.spawn_periodic(
         "reap",
         timings.reap_interval,
         |all| &all.reap,
-        |app| async move { reap::run_once(&app).await },
+        |app| Box::pin(async move { reap::run_once(&app).await }),
     );
     tasks.spawn_periodic(
         "follow-up",
         timings.run_monitor_interval,
         |all| &all.follow_up,
-        |app| async move { pull_requests::follow_up::run_once(&app).await },
+        |app| Box::pin(async move { pull_requests::follow_up::run_once(&app).await }),
     );
     tasks.spawn_periodic(
         "reconcile",
         timings.reconcile_interval,
         |all| &all.reconcile,
-        |app| async move { pull_requests::reconcile::run_once(&app).await },
+        |app| Box::pin(async move { pull_requests::reconcile::run_once(&app).await }),
     );
     tasks.spawn_periodic(
         "maintenance",
         MAINTENANCE_INTERVAL,
         |all| &all.maintenance,
-        |app| async move { maintenance::run_once(&app).await },
+        |app| Box::pin(async move { maintenance::run_once(&app).await }),
     );
     tasks.spawn(outbox_worker::run);
     tasks.spawn(ticket_webhooks::run);
@@ -173,6 +174,9 @@ pub async fn run(app: App, stop: ShutdownSignal) {
         }
     }
 }
+
+/// Future of a cycle of a periodic task. Boxed, so that the loop around it is compiled once.
+type Cycle = Pin<Box<dyn Future<Output = StoreResult<()>> + Send>>;
 
 /// Spawned tasks of the engine.
 struct Tasks {
@@ -190,15 +194,13 @@ impl Tasks {
         self.set.spawn(tasks::boxed(task));
     }
 
-    fn spawn_periodic<F>(
+    fn spawn_periodic(
         &mut self,
         name: &'static str,
         period: Duration,
         notify: fn(&Notifiers) -> &Notify,
-        work: impl Fn(App) -> F + Send + Sync + 'static,
-    ) where
-        F: Future<Output = StoreResult<()>> + Send + 'static,
-    {
+        work: fn(App) -> Cycle,
+    ) {
         self.spawn(|app, stop| async move {
             let cycle = || work(app.latest());
             let notify = notify(&app.live.notifiers);
