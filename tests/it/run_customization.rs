@@ -214,18 +214,18 @@ async fn the_home_of_a_run_is_a_copy_of_the_template_in_its_image() {
     std::fs::create_dir_all(template.join(".npm")).unwrap();
     std::fs::write(template.join(".npm/cached"), "from the image").unwrap();
     set_image_variable(&env, "AGENT_IMPLEMENT_HOME_TEMPLATE", &template);
-    let settings = "---\nsetup: |\n  cat ~/.npm/cached > from-setup.txt\n  echo changed > ~/.npm/cached\n---\n";
+    let settings =
+        "---\nsetup: |\n  cp ~/.npm/cached ~/seen\n  echo changed > ~/.npm/cached\n---\n";
     env.repo()
         .commit("main", &[("WORKFLOW.md", settings)], "Set up")
         .unwrap();
-    let script = Script::new().pass([ScriptStep::run("cat ~/.npm/cached > from-agent.txt")]);
+    let script = Script::new().pass([ScriptStep::run("cat ~/seen ~/.npm/cached > homes.txt")]);
     env.set_agent_script("ENG-1", script);
     env.create_labelled_issue("ENG-1", "Add the feature");
     let job = env.wait_for_job_end("ENG-1").await;
     assert_eq!(job.state, JobState::Completed, "{job:?}");
-    let file = |name| env.repo().read_file(&job.branch, name);
-    assert_eq!(file("from-setup.txt").as_deref(), Some("from the image"));
-    assert_eq!(file("from-agent.txt").as_deref(), Some("changed\n"));
+    let homes = env.repo().read_file(&job.branch, "homes.txt");
+    assert_eq!(homes.as_deref(), Some("from the imagechanged\n"));
     let kept = std::fs::read_to_string(template.join(".npm/cached")).unwrap();
     assert_eq!(kept, "from the image");
 

@@ -189,7 +189,8 @@ async fn another_machine_takes_over_what_a_killed_one_has_acknowledged() {
     machines.file_ticket("ENG-1");
     machines.wait_for_runs(&["ENG-1"]).await;
 
-    let flags = machines.serve_flags(&first);
+    let mut flags = machines.serve_flags(&first);
+    flags.retain(|flag| flag != "--quick");
     let mut doctor = command(&["doctor", "--json", "--data-dir"]);
     let (_, stdout, stderr) = exit_and_output(&doctor.arg(&first).args(flags).output().unwrap());
     let report: Value = serde_json::from_str(&stdout).unwrap();
