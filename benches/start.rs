@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use fake_vendors::FakeService;
+use fake_vendors::{FakeService, FakeVendors};
 use rustix::process::{Pid, Signal, kill_process};
 use store::{Store, mappings};
 use support::peer;
@@ -205,7 +205,7 @@ fn stop(program: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Measures the memory of an idle program after some polls.
+/// Measures the memory and the processor time of a program that does nothing but poll.
 async fn measure_memory(args: &Args) -> Result<()> {
     let dir = tempfile::tempdir_in(&args.dir)?;
     let vendors = vendor_setup::start_vendors(&dir.path().join("vendors")).await?;
@@ -234,27 +234,47 @@ async fn measure_memory(args: &Args) -> Result<()> {
             ))
             .spawn()?,
     );
-    let pages = args.issues.div_ceil(250);
-    let began = Instant::now();
-    while vendors.requests().for_service(FakeService::Linear).len() < pages * args.polls {
-        let ended = program.0.try_wait()?;
-        ensure!(ended.is_none(), "the program exited");
-        ensure!(
-            began.elapsed() < 10 * STEP_TIMEOUT,
-            "the program does not poll"
-        );
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    wait_for_polls(args, &vendors, &mut program, 1).await?;
+    let before = peer::cpu_time(program.0.id())?;
+    wait_for_polls(args, &vendors, &mut program, args.polls).await?;
+    let used = peer::cpu_time(program.0.id())?.saturating_sub(before);
     let (resident, peak) =
         peer::memory_mib(program.0.id()).context("cannot read the memory of the program")?;
     println!(
         "\n{} mappings, {} issues, after {} polls",
         args.mappings, args.issues, args.polls
     );
+    let polls = args.polls.saturating_sub(1).max(1) as f64;
+    table::print_check(
+        "processor time of a poll, ms",
+        millis(used) / polls,
+        Threshold::AtMost(100.0),
+    );
     table::print_check("resident, MiB", resident, Threshold::AtMost(64.0));
     table::print_check("peak resident, MiB", peak, Threshold::ReportOnly);
     stop(&mut program.0)?;
     vendors.stop_and_kill_runs().await;
+    Ok(())
+}
+
+/// Waits until the program has requested the pages of this many polls.
+async fn wait_for_polls(
+    args: &Args,
+    vendors: &FakeVendors,
+    program: &mut ProgramGuard,
+    polls: usize,
+) -> Result<()> {
+    let pages = args.issues.div_ceil(250);
+    let began = Instant::now();
+    while vendors.requests().for_service(FakeService::Linear).len() < pages * polls {
+        let ended = program.0.try_wait()?;
+        ensure!(ended.is_none(), "the program exited");
+        ensure!(
+            began.elapsed() < 10 * STEP_TIMEOUT,
+            "the program does not poll"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     Ok(())
 }
 

@@ -22,6 +22,7 @@ pub async fn start_vendors(dir: &Path) -> Result<FakeVendors> {
         ..FakeVendorsOptions::new(dir, program)
     };
     let vendors = FakeVendors::start(options).await?;
+    vendors.keep_in_memory();
     create_repo(&vendors, "shop")?;
     vendors.github().set_start_delay(Duration::from_secs(600));
     vendors.github().set_quota(QUOTA);
