@@ -13,7 +13,7 @@ use domain::report::StepRecord;
 use domain::time::Timestamp;
 use serde_json::{Value, json};
 use store::run_logs::NewLines;
-use store::{StoreResult, WriteTx, pull_feedback, run_logs, steps};
+use store::{StoreResult, WriteTx, jobs, pull_feedback, run_logs, steps};
 
 use super::fixtures::RUNNING_JOB_ID;
 use super::take_over::put_evidence;
@@ -46,6 +46,16 @@ pub fn insert(tx: &WriteTx<'_>, jobs: &[Job], now: Timestamp) -> StoreResult<()>
 }
 
 fn insert_failed_run(tx: &WriteTx<'_>, job: &Job) -> StoreResult<()> {
+    let refused = [
+        "registry.npmjs.org:443",
+        "169.254.169.254:80",
+        "a-cache-with-a-very-long-name.artifacts.eu-central-1.internal.example.com:8443",
+    ];
+    let job = &Job {
+        refused_hosts: refused.map(str::to_owned).into(),
+        ..job.clone()
+    };
+    jobs::put(tx, job)?;
     let from = job.started_at.unwrap_or(job.reserved_at);
     let rows = failed_steps();
     for (order, (id, status, offset, seconds, outputs)) in (0..).zip(rows) {
