@@ -27,7 +27,11 @@ impl Place {
     /// Flags of the service that uses the place.
     pub fn flags(self, vendors: &FakeVendors) -> Vec<(&'static str, String)> {
         let place = match self {
-            Place::Folder => vendors.dir().join("standby").display().to_string(),
+            Place::Folder => {
+                let folder = vendors.dir().join("standby");
+                std::fs::create_dir_all(&folder).expect("the folder of the place");
+                folder.display().to_string()
+            }
             Place::Bucket => vendors.bucket().address(),
         };
         let mut flags = vec![

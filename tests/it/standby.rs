@@ -387,11 +387,58 @@ async fn damaged_objects_are_not_restored() {
     assert_eq!(code, 0, "{stderr}");
 }
 
+/// A folder that is not mounted is missing or empty, while another machine works in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_is_not_mounted_is_not_a_fresh_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, place) = (dir.path().join("data"), dir.path().join("place"));
+    let flags = ["--quick", "--standby-place", place.to_str().unwrap()];
+    let refused = || {
+        let mut serve = command(&["serve", "--port", "0", "--data-dir"]);
+        let output = serve.arg(&data).args(flags).output().unwrap();
+        let (code, _, stderr) = exit_and_output(&output);
+        // The service manager tries again.
+        assert_eq!(code, 1, "{stderr}");
+        stderr
+    };
+    let message = refused();
+    assert!(message.contains("mount it, or create it"), "{message}");
+    assert!(!place.exists());
+
+    std::fs::create_dir(&place).unwrap();
+    assert_eq!(ServiceProcess::start(&data, &flags).stop(), 0);
+    let mounted = dir.path().join("mounted");
+    std::fs::rename(&place, &mounted).unwrap();
+    std::fs::create_dir(&place).unwrap();
+    let message = refused();
+    assert!(
+        message.contains("is empty, but this data folder has worked with it"),
+        "{message}"
+    );
+    assert!(!place.join("standby.json").exists());
+
+    // The command that runs before each start waits for the folder, too.
+    std::fs::rename(&data, dir.path().join("lost")).unwrap();
+    std::fs::create_dir(&data).unwrap();
+    let identity = dir.path().join("lost/standby.json");
+    std::fs::copy(identity, data.join("standby.json")).unwrap();
+    let mut restore = command(&["restore", "--latest", "--when-free", "--from"]);
+    let restore = restore.arg(&place).arg("--data-dir").arg(&data);
+    let mut restore = restore.spawn().unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(restore.try_wait().unwrap(), None);
+    std::fs::remove_dir_all(&place).unwrap();
+    std::fs::rename(&mounted, &place).unwrap();
+    assert!(restore.wait().unwrap().success());
+    assert!(data.join("agent-implement.redb").exists());
+}
+
 /// Whole backups at an interval, without a lease, from outside of the service.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_series_of_backups_keeps_the_newest() {
     let dir = tempfile::tempdir().unwrap();
     let (data, place) = (dir.path().join("data"), dir.path().join("place"));
+    std::fs::create_dir(&place).unwrap();
     let service = ServiceProcess::start(&data, &[]);
     let mut backup = command(&["backup", "--every", "1s", "--keep", "2", "--to"]);
     let backup = backup.arg(&place).arg("--data-dir").arg(&data);

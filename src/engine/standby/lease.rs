@@ -63,29 +63,8 @@ impl Lease {
     ) -> Result<(Self, Instant), StartError> {
         let now = clock.now();
         let lease_ms = u64::try_from(timings.lease.as_millis()).unwrap_or(u64::MAX);
-        let (record, tag) = match place.read_record().await? {
-            None => {
-                identity.epoch = Some(identity.epoch.unwrap_or(0) + 1);
-                save(&identity)?;
-                let record = PlaceRecord {
-                    epoch: identity.epoch.unwrap_or_default(),
-                    holder: identity.id,
-                    host: host_name(),
-                    renewal: 0,
-                    renewed_at: now,
-                    lease_ms,
-                    backups: Vec::new(),
-                };
-                (record, None)
-            }
-            Some((record, _)) if record.holder != identity.id => {
-                return Err(refusal(&place, &record, &identity, now));
-            }
-            Some((record, _)) if Some(record.epoch) != identity.epoch => {
-                return Err(StartError::RestoreUnfinished {
-                    place: place.to_string(),
-                });
-            }
+        let (record, tag) = match permitted_record(&place, &identity, now).await? {
+            None => (PlaceRecord::first(&identity, lease_ms, now), None),
             Some((record, tag)) => (PlaceRecord { lease_ms, ..record }, Some(tag)),
         };
         let sent = Instant::now();
@@ -102,6 +81,11 @@ impl Lease {
                 });
             }
         };
+        // Later than the record, so that an identity with a number is one whose record was there.
+        if identity.epoch != Some(record.epoch) {
+            identity.epoch = Some(record.epoch);
+            save(&identity)?;
+        }
         let lease = Self {
             place,
             clock,
@@ -202,6 +186,31 @@ impl Lease {
     }
 }
 
+/// Reads the record that a data folder may work with. `None` in an empty place.
+async fn permitted_record(
+    place: &StandbyPlace,
+    identity: &StandbyIdentity,
+    now: Timestamp,
+) -> Result<Option<(PlaceRecord, ObjectTag)>, StartError> {
+    match (place.read_record().await?, identity.epoch) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(StartError::RecordMissing {
+            place: place.to_string(),
+        }),
+        (Some((record, _)), _) if record.holder != identity.id => {
+            Err(refusal(place, &record, identity, now))
+        }
+        (Some((record, tag)), epoch)
+            if epoch == Some(record.epoch) || epoch.is_none() && record.is_first() =>
+        {
+            Ok(Some((record, tag)))
+        }
+        _ => Err(StartError::RestoreUnfinished {
+            place: place.to_string(),
+        }),
+    }
+}
+
 fn refusal(
     place: &StandbyPlace,
     record: &PlaceRecord,
@@ -216,14 +225,5 @@ fn refusal(
             host,
             age: age_text(now.since(record.renewed_at)),
         },
-    }
-}
-
-/// Name of this machine, for people.
-pub(super) fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "another machine".to_owned(),
-        name => name.to_owned(),
     }
 }

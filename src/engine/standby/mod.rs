@@ -103,6 +103,14 @@ pub enum StartError {
         /// Address of the place.
         place: String,
     },
+    /// The place is empty, although this data folder has worked with it.
+    #[error(
+        "{place} is empty, but this data folder has worked with it. If it is a folder that is not mounted, mount it. To begin anew in it, or to use another place, remove standby.json from the data folder"
+    )]
+    RecordMissing {
+        /// Address of the place.
+        place: String,
+    },
     /// Two services start in one place.
     #[error("another service is starting with {place}")]
     Contended {
@@ -122,7 +130,7 @@ impl StartError {
     pub fn is_temporary(&self) -> bool {
         match self {
             StartError::Place(error) => error.is_temporary(),
-            StartError::Contended { .. } => true,
+            StartError::Contended { .. } | StartError::RecordMissing { .. } => true,
             _ => false,
         }
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use domain::secret::Secret;
 use domain::time::{Timestamp, duration_text};
-use store::BackupError;
+use store::{BackupError, StandbyIdentity};
 use vendors::http::{Client, Redactor};
 use vendors::object_store::{Bucket, Folder, ObjectStore, ObjectStoreError, ObjectTag, Replaced};
 
@@ -40,7 +40,28 @@ pub struct PlaceRecord {
     pub backups: Vec<StoredBackup>,
 }
 
+/// Number of the first holder of a place.
+const FIRST_EPOCH: u64 = 1;
+
 impl PlaceRecord {
+    /// Record of the first service that works with a place.
+    pub(super) fn first(identity: &StandbyIdentity, lease_ms: u64, now: Timestamp) -> Self {
+        Self {
+            holder: identity.id.clone(),
+            host: host_name(),
+            epoch: FIRST_EPOCH,
+            renewal: 0,
+            renewed_at: now,
+            lease_ms,
+            backups: Vec::new(),
+        }
+    }
+
+    /// Whether the first holder has not begun its first backup.
+    pub(super) fn is_first(&self) -> bool {
+        self.epoch == FIRST_EPOCH && self.backups.is_empty()
+    }
+
     /// Whether the holder is that of another version of the record.
     pub(super) fn has_holder_of(&self, other: &Self) -> bool {
         self.holder == other.holder && self.epoch == other.epoch
@@ -229,6 +250,15 @@ impl StandbyPlace {
 impl std::fmt::Display for StandbyPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// Name of this machine, for people.
+pub(super) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "another machine".to_owned(),
+        name => name.to_owned(),
     }
 }
 

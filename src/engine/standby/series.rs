@@ -8,8 +8,7 @@ use domain::time::Timestamp;
 use store::{BackupError, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
-use super::lease::host_name;
-use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, surplus};
+use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, host_name, surplus};
 
 /// Error of a series.
 #[derive(Debug, thiserror::Error)]

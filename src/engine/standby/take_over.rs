@@ -9,8 +9,7 @@ use futures_util::future::try_join_all;
 use store::{Backup, BackupError, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
-use super::lease::host_name;
-use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, age_text};
+use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, age_text, host_name};
 use crate::clock::Clock;
 
 /// Interval at which the record is read while its lease may be held.
@@ -110,6 +109,12 @@ pub async fn claim(
             read => read?,
         };
         let Some((record, tag)) = read else {
+            // Another service may be at work behind a record that was removed, or in a folder that is not mounted here.
+            if held == HeldLease::Await && (seen.is_some() || identity.epoch.is_some()) {
+                tracing::warn!(place = %place, "The place is empty, but was not before; waiting.");
+                tokio::time::sleep(WATCH_INTERVAL).await;
+                continue;
+            }
             return Err(TakeOverError::Empty(place.to_string()));
         };
         let now = Instant::now();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::Semaphore;
 
 use domain::crypto;
 
@@ -16,21 +17,31 @@ use super::{Object, ObjectStoreError, ObjectTag, Replaced};
 /// Maximum duration of an operation: a mounted folder can hang.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Maximum number of operations at once. One that hangs keeps its thread even after its timeout.
+const MAX_THREADS: usize = 4;
+
 /// File that is locked while an object is compared and replaced.
 const LOCK_FILE: &str = ".lock";
 
-/// Folder of objects; cheap to clone.
+/// Folder of objects; cheap to clone. It is never created: a folder that is missing is one that is not mounted.
 #[derive(Clone)]
-pub struct Folder(Arc<PathBuf>);
+pub struct Folder {
+    root: Arc<PathBuf>,
+    /// Permits of operations, held until they end.
+    threads: Arc<Semaphore>,
+}
 
 impl Folder {
-    /// Names a folder, which need not exist.
+    /// Names a folder, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self(Arc::new(path.into()))
+        Self {
+            root: Arc::new(path.into()),
+            threads: Arc::new(Semaphore::new(MAX_THREADS)),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.root
     }
 
     pub(super) async fn get(&self, name: &str) -> Result<Option<Object>, ObjectStoreError> {
@@ -48,9 +59,8 @@ impl Folder {
         bytes: Bytes,
         read_tag: Option<&ObjectTag>,
     ) -> Result<Replaced, ObjectStoreError> {
-        let (read_tag, lock) = (read_tag.cloned(), self.0.join(LOCK_FILE));
+        let (read_tag, lock) = (read_tag.cloned(), self.root.join(LOCK_FILE));
         let replace = move |path: PathBuf| {
-            create_folder_of(&lock)?;
             let lock = File::options()
                 .create(true)
                 .truncate(false)
@@ -71,6 +81,7 @@ impl Folder {
     pub(super) async fn delete(&self, name: &str) -> Result<(), ObjectStoreError> {
         let delete = |path: PathBuf| {
             unless_missing(fs::remove_file(&path))?;
+            unless_missing(fs::remove_file(temporary_path(&path)))?;
             // Fails while other objects are there.
             let _ = path.parent().map(fs::remove_dir);
             Ok(())
@@ -84,9 +95,18 @@ impl Folder {
         name: &str,
         operation: impl FnOnce(PathBuf) -> io::Result<T> + Send + 'static,
     ) -> Result<T, ObjectStoreError> {
-        let path = self.0.join(name);
+        let (root, path) = (self.root.clone(), self.root.join(name));
         let shown = path.display().to_string();
-        let running = tasks::spawn_blocking(move || operation(path));
+        let threads = Arc::clone(&self.threads);
+        let running = async move {
+            let permit = threads.acquire_owned().await;
+            let work = move || {
+                let _permit = permit;
+                check_folder(&root)?;
+                operation(path)
+            };
+            tasks::spawn_blocking(work).await
+        };
         let result = match tokio::time::timeout(TIMEOUT, running).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(io::Error::other("the operation was interrupted")),
@@ -97,6 +117,20 @@ impl Folder {
             path: shown,
             cause,
         })
+    }
+}
+
+/// Refuses a folder that does not exist. Its objects would look as if they had been removed.
+fn check_folder(root: &Path) -> io::Result<()> {
+    match unless_missing(fs::metadata(root))? {
+        Some(found) if found.is_dir() => Ok(()),
+        _ => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!(
+                "there is no folder {}; mount it, or create it",
+                root.display()
+            ),
+        )),
     }
 }
 
@@ -114,8 +148,7 @@ fn read(path: &Path) -> io::Result<Option<Object>> {
 /// Writes a file under a temporary name and renames it, both durably.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = create_folder_of(path)?;
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
+    let temporary = temporary_path(path);
     let mut options = File::options();
     let options = options.create(true).truncate(true).write(true);
     let mut file = options.mode(0o600).open(&temporary)?;
@@ -125,14 +158,19 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Creates the folder of a file, readable by its owner only.
+fn temporary_path(path: &Path) -> PathBuf {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    temporary.into()
+}
+
+/// Creates the folder of a file, readable by its owner only, but none above it.
 fn create_folder_of(path: &Path) -> io::Result<&Path> {
     let folder = path.parent().unwrap_or(path);
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)?;
-    Ok(folder)
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(folder),
+    }
 }
 
 fn unless_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
@@ -145,4 +183,50 @@ fn unless_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 
 fn tag_of(bytes: &[u8]) -> ObjectTag {
     ObjectTag(crypto::sha256_hex(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root_entries(root: &Path) -> Vec<String> {
+        let entries = fs::read_dir(root).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.collect()
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_missing_is_not_empty_and_never_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("not-mounted");
+        let folder = Folder::new(&root);
+        let object = Bytes::from_static(b"1");
+        let errors = [
+            folder.get("a").await.map(drop),
+            folder.put("x/a", object.clone()).await,
+            folder.replace("a", object.clone(), None).await.map(drop),
+            folder.delete("x/a").await,
+        ];
+        for error in errors.map(Result::unwrap_err) {
+            assert!(error.is_temporary());
+            let text = error.to_string();
+            assert!(text.contains("mount it, or create it"), "{text}");
+        }
+        assert!(!root.exists());
+
+        fs::create_dir(&root).unwrap();
+        assert_eq!(folder.get("x/a").await.unwrap(), None);
+        folder.put("x/a", object.clone()).await.unwrap();
+        assert_eq!(folder.get("x/a").await.unwrap().unwrap().bytes, object);
+    }
+
+    #[tokio::test]
+    async fn an_interrupted_write_does_not_keep_a_folder_from_being_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        folder.put("x/a", Bytes::from_static(b"1")).await.unwrap();
+        fs::write(dir.path().join("x/a.new"), b"cut off").unwrap();
+        folder.delete("x/a").await.unwrap();
+        assert_eq!(root_entries(dir.path()), Vec::<String>::new());
+    }
 }
