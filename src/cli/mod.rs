@@ -39,6 +39,7 @@ use rustix::process::{Signal, umask};
 use tokio::signal::unix::{SignalKind, signal};
 
 use engine::config::{ConfigError, EnvFile};
+use engine::standby::StartError;
 #[cfg(feature = "demo")]
 use fake_vendors::scripted_agent;
 use store::StoreError;
@@ -47,6 +48,9 @@ use store::StoreError;
 const MISCONFIGURED: u8 = 78;
 /// Exit code for a disk failure: a restart may succeed (`EX_IOERR`).
 const DISK_FAILED: u8 = 74;
+/// Exit code if another machine does the work, or its state must be restored first (`EX_TEMPFAIL`). The unit of a standby
+/// restores before each start.
+const RESTORE_NEEDED: u8 = 75;
 /// Exit code for a damaged or foreign store: an operator must act (`EX_DATAERR`).
 const DAMAGED: u8 = 65;
 /// Environment file of an installed service.
@@ -297,6 +301,11 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
     use io::ErrorKind as Kind;
     if error.is::<ConfigError>() {
         return ExitCode::from(MISCONFIGURED);
+    }
+    if let Some(error) = error.downcast_ref::<StartError>()
+        && error.needs_restore()
+    {
+        return ExitCode::from(RESTORE_NEEDED);
     }
     let store_error = error.chain().find_map(|cause| cause.downcast_ref());
     match store_error {

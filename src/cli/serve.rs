@@ -12,7 +12,7 @@ use tokio::task::{JoinError, JoinHandle};
 use domain::machine::HostKind;
 use engine::app::{App, AppOptions, Timings};
 use engine::config::{Config, ConfigError, EnvFile, Options};
-use engine::standby::{StandbyLease, StandbyPlace, StandbySetup, StandbyTimings};
+use engine::standby::{StandbyPlace, StandbySetup, StandbyTimings, StartError};
 use engine::{ShutdownSignal, github_token};
 use server::{ControlSocket, EgressSocket, RunSocket};
 use store::Store;
@@ -93,7 +93,7 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
         ..arguments.test_options.into_app_options()
     };
     // Before the store is opened, which creates one in an empty folder.
-    let lease = take_lease(&config, &options).await?;
+    let standby = check_standby(&config, &options).await?;
     let store = Store::open_when_released(&config.data_dir, options.crash_plan.clone()).await?;
     let _logging = logging::start(&config, &config.log_level, &redactor)?;
     for notice in &config.notices.unknown_names {
@@ -107,10 +107,14 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
         )
     })?;
     let stop = stop_signal()?;
-    let (standby, standby_task) = lease.map(|lease| lease.begin(store.clone())).unzip();
+    let (standby, standby_start) = standby.map(|setup| setup.attach(store.clone())).unzip();
     let options = AppOptions { standby, ..options };
     let app = App::new(config, store, options).map_err(anyhow::Error::msg)?;
     refuse_workflow_token(&app).await?;
+    let standby_task = match standby_start {
+        Some(start) => Some(start.begin().await.map_err(standby_error)?),
+        None => None,
+    };
     let code = run(app, listener, stop).await?;
     if let Some(task) = standby_task {
         let finished = tokio::time::timeout(SHUTDOWN_TIMEOUT, task.finish()).await;
@@ -121,14 +125,17 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Takes the lease of the place that the service shares with its standby.
-async fn take_lease(config: &Config, options: &AppOptions) -> anyhow::Result<Option<StandbyLease>> {
+/// Checks that the service may work with the place that it shares with its standby.
+async fn check_standby(
+    config: &Config,
+    options: &AppOptions,
+) -> anyhow::Result<Option<StandbySetup>> {
     let Some(standby) = &config.standby else {
         return Ok(None);
     };
     let place = StandbyPlace::open(&standby.place, &config.proxy, &options.redactor);
     let timings = options.timings.standby;
-    let taken = StandbyLease::take(StandbySetup {
+    let setup = StandbySetup {
         place: place.map_err(anyhow::Error::msg)?,
         data_dir: config.data_dir.clone(),
         clock: options.clock.clone(),
@@ -136,11 +143,16 @@ async fn take_lease(config: &Config, options: &AppOptions) -> anyhow::Result<Opt
             interval: standby.interval.min(timings.interval),
             ..timings
         },
-    });
-    match taken.await {
-        Ok(lease) => Ok(Some(lease)),
-        Err(error) if error.is_temporary() => Err(error.into()),
-        Err(error) => Err(ConfigError::single(error.to_string()).into()),
+    };
+    setup.check().await.map_err(standby_error)?;
+    Ok(Some(setup))
+}
+
+/// Error of a start, with the exit code that tells the service manager whether to try again.
+fn standby_error(error: StartError) -> anyhow::Error {
+    match error.is_temporary() || error.needs_restore() {
+        true => error.into(),
+        false => ConfigError::single(error.to_string()).into(),
     }
 }
 

@@ -236,14 +236,16 @@ async fn perform(app: &App, entry: OutboxEntry) -> StoreResult<()> {
     ))
     .catch_unwind();
     let outcome = tokio::select! {
+        // The lease is checked before each step of the effect.
+        biased;
+        () = lapsed(app.live.standby.as_ref()) => {
+            interrupted("the lease in the place of the standby ended")
+        }
         outcome = performing => match outcome {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => interrupted("the attempt timed out"),
             Err(_) => interrupted("the attempt panicked"),
         },
-        () = lapsed(app.live.standby.as_ref()) => {
-            interrupted("the lease in the place of the standby ended")
-        }
     };
     app.core.crash_plan.crash_if_planned(points.done);
     settle(app, entry, outcome).await?;

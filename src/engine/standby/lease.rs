@@ -3,7 +3,7 @@
 //! The holder renews the lease in the record. By its own clock the lease ends a margin before it does for others, who wait
 //! for the whole lease after they last saw the record change. No two clocks are compared.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -11,6 +11,7 @@ use domain::time::Timestamp;
 use store::StandbyIdentity;
 use vendors::object_store::{ObjectTag, Replaced};
 
+use super::boot_time::BootTime;
 use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, age_text};
 use super::{StandbyStatus, StandbyTimings, StartError};
 use crate::clock::Clock;
@@ -60,14 +61,14 @@ impl Lease {
         save: impl FnOnce(&StandbyIdentity) -> std::io::Result<()>,
         clock: Clock,
         timings: StandbyTimings,
-    ) -> Result<(Self, Instant), StartError> {
+    ) -> Result<(Self, BootTime), StartError> {
         let now = clock.now();
         let lease_ms = u64::try_from(timings.lease.as_millis()).unwrap_or(u64::MAX);
         let (record, tag) = match permitted_record(&place, &identity, now).await? {
             None => (PlaceRecord::first(&identity, lease_ms, now), None),
             Some((record, tag)) => (PlaceRecord { lease_ms, ..record }, Some(tag)),
         };
-        let sent = Instant::now();
+        let sent = BootTime::now();
         let record = PlaceRecord {
             renewal: record.renewal + 1,
             renewed_at: now,
@@ -128,7 +129,7 @@ impl Lease {
                     });
                 }
                 Err(RenewalError::Lost(reason)) => {
-                    status.send_modify(|status| status.lost = Some(reason));
+                    status.send_modify(|status| status.report_lost(reason));
                     return;
                 }
                 Err(RenewalError::Failed(error)) => {
@@ -141,9 +142,9 @@ impl Lease {
         }
     }
 
-    async fn renew(&mut self, list: &BackupList) -> Result<Instant, RenewalError> {
+    async fn renew(&mut self, list: &BackupList) -> Result<BootTime, RenewalError> {
         loop {
-            let sent = Instant::now();
+            let sent = BootTime::now();
             let next = PlaceRecord {
                 renewal: self.record.renewal + 1,
                 renewed_at: self.clock.now(),
@@ -181,8 +182,28 @@ impl Lease {
     }
 
     /// End of the lease for this process, after a renewal that was sent at this time.
-    fn end_after(&self, sent: Instant) -> Instant {
+    fn end_after(&self, sent: BootTime) -> BootTime {
         sent + self.timings.lease.saturating_sub(self.timings.margin)
+    }
+}
+
+/// Checks that a data folder may work with a place.
+///
+/// # Errors
+/// If another service works with it, or the state in it must be restored first.
+pub(super) async fn check(
+    place: &StandbyPlace,
+    identity: &StandbyIdentity,
+    has_store: bool,
+    now: Timestamp,
+) -> Result<(), StartError> {
+    permitted_record(place, identity, now).await?;
+    // A new store would be empty, and its first backup the latest.
+    match has_store || identity.epoch.is_none() {
+        true => Ok(()),
+        false => Err(StartError::StoreMissing {
+            place: place.to_string(),
+        }),
     }
 }
 
@@ -200,6 +221,9 @@ async fn permitted_record(
         (Some((record, _)), _) if record.holder != identity.id => {
             Err(refusal(place, &record, identity, now))
         }
+        (Some((record, _)), _) if record.is_of_series() => Err(StartError::PlaceOfSeries {
+            place: place.to_string(),
+        }),
         (Some((record, tag)), epoch)
             if epoch == Some(record.epoch) || epoch.is_none() && record.is_first() =>
         {

@@ -6,6 +6,7 @@
 //! there, too; only progress of runs is not waited for. A [`lease`] in the place keeps two
 //! services from performing effects: those under way end when it has [`lapsed`](Standby::lapsed). [`take_over`] restores on the other machine.
 
+mod boot_time;
 mod lease;
 mod place;
 pub mod series;
@@ -15,16 +16,18 @@ pub mod take_over;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use domain::time::Timestamp;
-use store::{StandbyIdentity, Store};
+use store::{STORE_FILE, StandbyIdentity, Store};
 
 use crate::clock::Clock;
 use crate::periodic_task::ShutdownSignal;
+use boot_time::BootTime;
 use lease::{BackupList, Lease};
 pub(crate) use place::age_text;
 pub use place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
@@ -36,7 +39,7 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for which an acknowledgement waits for the place.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Maximum number of attempts to take the lease at the start.
+/// Maximum number of attempts to check the place, and to take the lease, at the start.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// Pause between two of them.
@@ -44,6 +47,9 @@ const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Minimum time before the end of the lease in which an effect is begun.
 const MIN_PERMIT: Duration = Duration::from_secs(1);
+
+/// Interval at which the end of the lease is checked while an effect is performed. Timers do not run during a suspend.
+const LAPSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Durations of a standby.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +109,22 @@ pub enum StartError {
         /// Address of the place.
         place: String,
     },
+    /// The data folder has lost its store.
+    #[error(
+        "the store of this data folder is gone; run 'agent-implement restore --latest' to get it back from {place}"
+    )]
+    StoreMissing {
+        /// Address of the place.
+        place: String,
+    },
+    /// The place has a series of backups.
+    #[error(
+        "{place} has backups that 'agent-implement backup --to' wrote for this data folder; set STANDBY_PLACE to another place"
+    )]
+    PlaceOfSeries {
+        /// Address of the place.
+        place: String,
+    },
     /// The place is empty, although this data folder has worked with it.
     #[error(
         "{place} is empty, but this data folder has worked with it. If it is a folder that is not mounted, mount it. To begin anew in it, or to use another place, remove standby.json from the data folder"
@@ -134,13 +156,24 @@ impl StartError {
             _ => false,
         }
     }
+
+    /// Whether another machine works with the place, or the state in it must be restored first.
+    pub fn needs_restore(&self) -> bool {
+        matches!(
+            self,
+            StartError::HeldByOther { .. }
+                | StartError::TakenOver { .. }
+                | StartError::RestoreUnfinished { .. }
+                | StartError::StoreMissing { .. }
+        )
+    }
 }
 
 /// State of the standby.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StandbyStatus {
     /// End of the lease by this process.
-    leased_until: Instant,
+    leased_until: BootTime,
     /// Version of the list of backups in the record.
     listed: u64,
     /// Number of the last commit in the place; `None` before the first backup.
@@ -185,7 +218,16 @@ impl StandbyStatus {
 
     /// Whether the lease lasts long enough to begin an effect.
     fn is_leased(&self) -> bool {
-        self.leased_until > Instant::now() + MIN_PERMIT
+        self.leased_until > BootTime::now() + MIN_PERMIT
+    }
+
+    fn has_lapsed(&self) -> bool {
+        self.leased_until <= BootTime::now()
+    }
+
+    fn report_lost(&mut self, reason: String) {
+        self.lost = Some(reason);
+        self.leased_until = BootTime::default();
     }
 
     fn has_shipped(&self, commit: u64) -> bool {
@@ -204,7 +246,7 @@ fn report(problem: &mut Option<StandbyProblem>, error: String, now: Timestamp) {
     *problem = Some(StandbyProblem { since, error });
 }
 
-/// What a lease needs from the service.
+/// What a standby needs from the service.
 pub struct StandbySetup {
     /// Shared place.
     pub place: StandbyPlace,
@@ -216,13 +258,6 @@ pub struct StandbySetup {
     pub timings: StandbyTimings,
 }
 
-/// Lease that this process has taken, before its store is open.
-pub struct StandbyLease {
-    setup: StandbySetup,
-    lease: Lease,
-    leased_until: Instant,
-}
-
 /// Standby of this service; cheap to clone.
 #[derive(Clone)]
 pub struct Standby {
@@ -231,74 +266,95 @@ pub struct Standby {
     demand: Arc<Notify>,
 }
 
-impl StandbyLease {
-    /// Takes the lease of the place.
+/// Standby of a service that has not taken the lease yet.
+pub struct StandbyStart {
+    setup: StandbySetup,
+    standby: Standby,
+}
+
+impl StandbySetup {
+    /// Checks that this data folder may work with the place, before its store is opened. Changes nothing in the place.
     ///
     /// # Errors
     /// If another service works with the place, or the place cannot be used.
-    pub async fn take(setup: StandbySetup) -> Result<Self, StartError> {
-        let mut attempts = 1;
-        loop {
+    pub async fn check(&self) -> Result<(), StartError> {
+        repeat_while_temporary(async || {
+            let identity = StandbyIdentity::of_folder(&self.data_dir)?;
+            let has_store = self.data_dir.join(STORE_FILE).try_exists()?;
+            lease::check(&self.place, &identity, has_store, self.clock.now()).await
+        })
+        .await
+    }
+
+    /// Creates the standby of a store. It permits nothing before [`StandbyStart::begin`].
+    pub fn attach(self, store: Store) -> (Standby, StandbyStart) {
+        let standby = Standby {
+            store,
+            status: watch::Sender::new(StandbyStatus::default()),
+            demand: Arc::new(Notify::new()),
+        };
+        let start = StandbyStart {
+            setup: self,
+            standby: standby.clone(),
+        };
+        (standby, start)
+    }
+}
+
+impl StandbyStart {
+    /// Takes the lease, keeps it, and begins to write backups of the store. Called when nothing else can keep the service
+    /// from working: each renewal keeps other machines waiting.
+    ///
+    /// # Errors
+    /// If another service works with the place, or the place cannot be used.
+    pub async fn begin(self) -> Result<StandbyTask, StartError> {
+        let Self { setup, standby } = self;
+        let Standby {
+            store,
+            status,
+            demand,
+        } = standby;
+        let (lease, leased_until) = repeat_while_temporary(async || {
             let identity = StandbyIdentity::of_folder(&setup.data_dir)?;
             let save = |identity: &StandbyIdentity| identity.save(&setup.data_dir);
             let (place, clock) = (setup.place.clone(), setup.clock.clone());
-            match Lease::take(place, identity, save, clock, setup.timings).await {
-                Ok((lease, leased_until)) => {
-                    return Ok(Self {
-                        setup,
-                        lease,
-                        leased_until,
-                    });
-                }
-                // An answer may be lost at any time.
-                Err(error) if error.is_temporary() && attempts < MAX_ATTEMPTS => {
-                    attempts += 1;
-                    tokio::time::sleep(ATTEMPT_PAUSE).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Keeps the lease, and begins to write backups of the store.
-    pub fn begin(self, store: Store) -> (Standby, StandbyTask) {
-        let Self {
-            setup,
-            lease,
-            leased_until,
-        } = self;
-        let status = watch::Sender::new(StandbyStatus {
-            leased_until,
-            listed: 0,
-            shipped: None,
-            shipped_at: None,
-            lease_problem: None,
-            ship_problem: None,
-            lost: None,
-        });
+            Lease::take(place, identity, save, clock, setup.timings).await
+        })
+        .await?;
+        status.send_modify(|status| status.leased_until = leased_until);
         let (lists, list_changes) = watch::channel(BackupList::default());
-        let demand = Arc::new(Notify::new());
         let shipper = Shipper {
             place: setup.place,
-            store: store.clone(),
+            store,
             clock: setup.clock,
             timings: setup.timings,
             status: status.clone(),
             lists,
-            demand: Arc::clone(&demand),
+            demand,
             epoch: lease.epoch(),
             backups: lease.backups().to_vec(),
         };
         // Ends with the shipper, which has the sender of the lists.
-        tasks::spawn(lease.keep(list_changes, status.clone()));
+        tasks::spawn(lease.keep(list_changes, status));
         let (stop, signal) = ShutdownSignal::new();
         let task = tasks::spawn(shipper.run(signal));
-        let standby = Standby {
-            store,
-            status,
-            demand,
-        };
-        (standby, StandbyTask { stop, task })
+        Ok(StandbyTask { stop, task })
+    }
+}
+
+/// Repeats an attempt a few times: an answer of the place may be lost at any time.
+async fn repeat_while_temporary<T>(
+    attempt: impl AsyncFn() -> Result<T, StartError>,
+) -> Result<T, StartError> {
+    let mut attempts = 1;
+    loop {
+        match attempt().await {
+            Err(error) if error.is_temporary() && attempts < MAX_ATTEMPTS => {
+                attempts += 1;
+                tokio::time::sleep(ATTEMPT_PAUSE).await;
+            }
+            result => return result,
+        }
     }
 }
 
@@ -338,25 +394,35 @@ impl Standby {
         }
     }
 
-    /// Resolves when the lease has ended without a renewal.
+    /// Resolves when the lease has ended without a renewal. Each poll checks the time: a process that was suspended may go
+    /// on before any timer.
     pub async fn lapsed(&self) {
-        loop {
-            let until = self.status.borrow().leased_until;
-            if until <= Instant::now() {
-                return;
+        let mut timer = std::pin::pin!(tokio::time::sleep(LAPSE_CHECK_INTERVAL));
+        std::future::poll_fn(|context| {
+            loop {
+                if self.status.borrow().has_lapsed() {
+                    return Poll::Ready(());
+                }
+                std::task::ready!(timer.as_mut().poll(context));
+                let next = tokio::time::Instant::now() + LAPSE_CHECK_INTERVAL;
+                timer.as_mut().reset(next);
             }
-            tokio::time::sleep_until(until.into()).await;
-        }
+        })
+        .await;
     }
 
-    /// Waits until everything that was committed is in the place, so that it can be acknowledged. Does not wait for a place
-    /// that cannot be written: what runs and vendors report must be kept here rather than be refused.
-    pub async fn covered(&self) {
+    /// Waits until everything that was committed is in the place. Returns whether it can be acknowledged. Does not wait for
+    /// a place that cannot be written: what runs and vendors report must be kept here rather than be refused. Nothing is
+    /// acknowledged after the lease has ended for another reason, because another service may work without it.
+    pub async fn covered(&self) -> bool {
         let commit = self.store.last_commit();
         let is_done = |status: &StandbyStatus| {
             status.has_shipped(commit) || status.problem().is_some() || status.lost.is_some()
         };
-        self.ships(ACKNOWLEDGEMENT_TIMEOUT, is_done).await;
+        let is_met = self.ships(ACKNOWLEDGEMENT_TIMEOUT, is_done).await;
+        let status = self.status.borrow();
+        let is_away = status.problem().is_some();
+        is_met && status.lost.is_none() && (is_away || !status.has_lapsed())
     }
 
     /// Requests that changes are written now. Returns whether the condition is met within this time.

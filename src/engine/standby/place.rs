@@ -40,6 +40,9 @@ pub struct PlaceRecord {
     pub backups: Vec<StoredBackup>,
 }
 
+/// Number in the record of a series.
+pub(super) const SERIES_EPOCH: u64 = 0;
+
 /// Number of the first holder of a place.
 const FIRST_EPOCH: u64 = 1;
 
@@ -60,6 +63,11 @@ impl PlaceRecord {
     /// Whether the first holder has not begun its first backup.
     pub(super) fn is_first(&self) -> bool {
         self.epoch == FIRST_EPOCH && self.backups.is_empty()
+    }
+
+    /// Whether a series of backups is in the place, which holds no lease.
+    pub(super) fn is_of_series(&self) -> bool {
+        self.lease_ms == 0 && self.epoch == SERIES_EPOCH
     }
 
     /// Whether the holder is that of another version of the record.

@@ -8,7 +8,9 @@ use domain::time::Timestamp;
 use store::{BackupError, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
-use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, host_name, surplus};
+use super::place::{
+    PlaceError, PlaceRecord, SERIES_EPOCH, StandbyPlace, StoredBackup, host_name, surplus,
+};
 
 /// Error of a series.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +70,7 @@ impl BackupSeries {
                 PlaceRecord {
                     holder: identity.id.clone(),
                     host: host_name(),
-                    epoch: 0,
+                    epoch: SERIES_EPOCH,
                     renewal: 0,
                     renewed_at: now,
                     lease_ms: 0,
