@@ -111,6 +111,14 @@ impl ApiError {
         Self::with_body(StatusCode::SERVICE_UNAVAILABLE, state)
     }
 
+    /// 503 for a change that another machine would not have if it took over now.
+    pub(crate) fn not_in_standby() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The change is not in the place of the standby yet",
+        )
+    }
+
     /// 502 with the error of a vendor.
     pub(crate) fn bad_gateway(cause: String) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, cause)

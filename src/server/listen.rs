@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tracing::Instrument;
 use tracing::field::Empty;
 use warp::filters::BoxedFilter;
-use warp::http::{Method, Request};
+use warp::http::{Method, Request, StatusCode};
 use warp::reply::{Reply, Response};
 
 use super::client_identity;
@@ -269,6 +269,11 @@ impl Server<'_> {
     }
 }
 
+/// Whether a client takes this answer to a change as its receipt. 409: the change was received before.
+fn is_acknowledgement(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::CONFLICT
+}
+
 /// Resolves when a connection has sent no request within [`FIRST_HEAD_TIMEOUT`].
 async fn first_request_timeout(slot: &ConnectionSlot) {
     tokio::time::sleep(FIRST_HEAD_TIMEOUT).await;
@@ -315,12 +320,16 @@ where
             routing::with_default_headers(ApiError::internal().into_response())
         }
     };
-    if let Some(standby) = &router.app().live.standby
-        && acknowledges
-        && response.status().is_success()
-    {
-        standby.covered().await;
-    }
+    let response = match &router.app().live.standby {
+        Some(standby)
+            if acknowledges
+                && is_acknowledgement(response.status())
+                && !standby.covered().await =>
+        {
+            routing::with_default_headers(ApiError::not_in_standby().into_response())
+        }
+        _ => response,
+    };
     if has_body && response.status().is_client_error() {
         slot.mark_rejected();
     }
