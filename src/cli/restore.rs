@@ -1,16 +1,18 @@
 //! `agent-implement restore`: replaces a store with a backup.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 
 use domain::secret::Secret;
 use engine::app::Vault;
 use engine::clock::Clock;
-use engine::config::{EnvFile, PlaceOptions};
-use engine::standby::StandbyPlace;
-use engine::standby::take_over::{HeldLease, TakeOverError, claim, fetch, is_current};
+use engine::config::{EnvFile, PlaceOptions, command_secret};
+use engine::standby::take_over::{HeldLease, TakeOver, TakeOverError, fetch, is_current};
+use engine::standby::{PlaceRecord, StandbyPlace};
 use store::{
     Backup, BackupError, ReplacedFiles, RestoredSecrets, SECRETS_KEY_FILE, STORE_FILE,
     StagedRestore, StandbyIdentity,
@@ -20,6 +22,9 @@ use vendors::http::Redactor;
 
 use super::backup::key_file_path;
 use super::local_service::{ControlClient, ServiceLocation};
+
+/// Folder in the data folder for objects of a place. The next restore removes what an interrupted one has left.
+const FETCHED_DIR: &str = ".restore.fetched";
 
 /// Arguments of `restore`.
 #[derive(Debug, clap::Args)]
@@ -72,53 +77,76 @@ With --latest, the other service must have been started with STANDBY_PLACE. Ever
 run is started twice. It is waited for until its lease has ended, and it performs nothing more. Copy its secrets.key to \
 DATA_DIR of this machine beforehand, or set SECRETS_KEY. Then start the service here, with the same STANDBY_PLACE.";
 
+/// Restore of a data folder.
+struct Restore {
+    arguments: RestoreArgs,
+    /// Variables of the service, if they are in a file.
+    variables: Option<EnvFile>,
+    /// Key of the stored secrets from the configuration.
+    secrets_key: Option<Secret>,
+    /// Data folder.
+    dir: PathBuf,
+}
+
 /// Restores a backup and prints what was replaced.
-pub(super) async fn restore(arguments: RestoreArgs) -> anyhow::Result<ExitCode> {
-    let dir = &data_dir(&arguments.location)?;
-    if ControlClient::connect(dir).await?.is_some() {
+pub(super) async fn restore(mut arguments: RestoreArgs) -> anyhow::Result<ExitCode> {
+    let dir = data_dir(&arguments.location)?;
+    if ControlClient::connect(&dir).await?.is_some() {
         bail!(BackupError::ServiceRunning);
     }
     ensure!(
         arguments.replace || !dir.join(STORE_FILE).exists(),
         BackupError::StoreExists
     );
-    if arguments.latest {
-        return take_over(&arguments, dir).await;
+    let file = arguments.location.env_file.as_deref();
+    let variables = file.and_then(|file| EnvFile::read(file).ok());
+    let secrets_key = arguments.secrets_key.take();
+    let restore = Restore {
+        secrets_key: command_secret("SECRETS_KEY", secrets_key, variables.as_ref())?,
+        arguments,
+        variables,
+        dir,
+    };
+    if restore.arguments.latest {
+        return take_over(Arc::new(restore)).await;
     }
-    let file = arguments.file.as_deref().unwrap_or(Path::new(""));
+    let file = restore.arguments.file.as_deref().unwrap_or(Path::new(""));
     let backup = Backup::open(file).with_context(|| format!("reading {}", file.display()))?;
-    install(backup, &arguments, dir)?;
+    restore.install(backup)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Takes the lease of a place, and restores the latest state in it.
-async fn take_over(arguments: &RestoreArgs, dir: &Path) -> anyhow::Result<ExitCode> {
-    let from = arguments.from.as_deref().unwrap_or_default();
-    let file = arguments.location.env_file.as_deref();
-    let variables = file.and_then(|file| EnvFile::read(file).ok());
-    let (place, proxies) = arguments
-        .place
-        .clone()
-        .into_config(from, variables.as_ref())?;
-    let place = StandbyPlace::open(&place, &proxies, &Redactor::default());
-    let place = place.map_err(anyhow::Error::msg)?;
-    let mut identity = StandbyIdentity::of_folder(dir)
+async fn take_over(restore: Arc<Restore>) -> anyhow::Result<ExitCode> {
+    let (arguments, dir) = (&restore.arguments, &restore.dir);
+    let place = &restore.place()?;
+    let identity = StandbyIdentity::of_folder(dir)
         .with_context(|| format!("reading the identity of {}", dir.display()))?;
-    if dir.join(STORE_FILE).exists() && is_current(&place, &identity).await? {
+    if dir.join(STORE_FILE).exists() && is_current(place, &identity).await? {
         println!(
             "{} is the store in use. Nothing was restored.",
             dir.display()
         );
         return Ok(ExitCode::SUCCESS);
     }
-    if arguments.when_free {
-        println!("Waiting until nobody works with {place}.");
-    }
-    let held = match arguments.when_free {
-        true => HeldLease::Await,
-        false => HeldLease::Refuse,
+    let printed = RefCell::new(String::new());
+    let take_over = TakeOver {
+        place,
+        identity: &identity,
+        held: match arguments.when_free {
+            true => HeldLease::Await,
+            false => HeldLease::Refuse,
+        },
+        has_key: restore.has_key(),
+        clock: &Clock::System,
+        // Each sentence once, although it is found again every second.
+        notify: &|text| {
+            if printed.replace(text.to_owned()) != text {
+                println!("{text}");
+            }
+        },
     };
-    let claimed = match claim(&place, &identity, held, &Clock::System).await {
+    let claimed = match take_over.claim().await {
         Err(TakeOverError::Empty(_)) if arguments.when_free => {
             println!("{place} is empty. Nothing was restored.");
             return Ok(ExitCode::SUCCESS);
@@ -126,40 +154,122 @@ async fn take_over(arguments: &RestoreArgs, dir: &Path) -> anyhow::Result<ExitCo
         claimed => claimed?,
     };
     println!("Took over {place} from {}.", claimed.previous_host);
-    let fetched = tempfile::tempdir_in(dir).context("creating a temporary folder")?;
-    let backup = fetch(&place, &claimed.record, fetched.path()).await;
-    let backup = backup.with_context(|| format!("reading the latest backup in {place}"))?;
-    install(backup, arguments, dir)?;
-    identity.epoch = Some(claimed.record.epoch);
-    identity.save(dir)?;
+    let record = claimed.record().clone();
+    let installed = fetch_and_install(Arc::clone(&restore), place, record, identity);
+    claimed.hold_during(installed).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Replaces the store by a backup, and prints what was replaced.
-fn install(backup: Backup, arguments: &RestoreArgs, dir: &Path) -> anyhow::Result<()> {
-    let secrets = match arguments.without_secrets {
-        true => RestoredSecrets::Excluded,
-        false => RestoredSecrets::Included,
+/// Fetches the latest state in a place, and replaces the store by it.
+async fn fetch_and_install(
+    restore: Arc<Restore>,
+    place: &StandbyPlace,
+    record: PlaceRecord,
+    identity: StandbyIdentity,
+) -> anyhow::Result<()> {
+    let fetched = restore.dir.join(FETCHED_DIR);
+    // What an interrupted restore has left.
+    remove_folder(&fetched)?;
+    std::fs::create_dir(&fetched).context("creating a temporary folder")?;
+    let installed = async {
+        let backup = fetch(place, &record, &fetched).await;
+        let backup = backup.with_context(|| format!("reading the latest backup in {place}"))?;
+        // On a thread of its own, beside the renewals of the lease.
+        let install = move || {
+            restore.install(backup)?;
+            let epoch = Some(record.epoch);
+            Ok(StandbyIdentity { epoch, ..identity }.save(&restore.dir)?)
+        };
+        tasks::spawn_blocking(install).await?
     };
-    let now = Clock::System.now();
-    let staged = StagedRestore::prepare(backup, dir, secrets, now)?;
-    let key = key_to_install(&staged, arguments, dir)?;
-    let header = staged.header().clone();
-    let replaced = staged.install(key.as_ref(), now)?;
-    println!(
-        "Restored {} from the backup taken at {} by version {}.",
-        dir.display(),
-        header.taken_at,
-        header.version
-    );
-    print_replaced(&replaced);
-    if arguments.without_secrets && header.sealed_secrets > 0 {
-        println!(
-            "Left out {} secrets; set them again in the panel.",
-            header.sealed_secrets
-        );
+    let installed = installed.await;
+    remove_folder(&fetched)?;
+    installed
+}
+
+fn remove_folder(path: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+impl Restore {
+    /// Place with the backups.
+    fn place(&self) -> anyhow::Result<StandbyPlace> {
+        let from = self.arguments.from.as_deref().unwrap_or_default();
+        let options = self.arguments.place.clone();
+        let (place, proxies) = options.into_config(from, self.variables.as_ref())?;
+        let place = StandbyPlace::open(&place, &proxies, &Redactor::default());
+        place.map_err(anyhow::Error::msg)
+    }
+
+    /// Whether there is a key of stored secrets, or none is needed. Whether it is the right one shows a restore.
+    fn has_key(&self) -> bool {
+        self.arguments.without_secrets
+            || self.secrets_key.is_some()
+            || key_in(&self.dir.join(SECRETS_KEY_FILE)).is_some()
+    }
+
+    /// Replaces the store by a backup, and prints what was replaced.
+    fn install(&self, backup: Backup) -> anyhow::Result<()> {
+        let dir = &self.dir;
+        let secrets = match self.arguments.without_secrets {
+            true => RestoredSecrets::Excluded,
+            false => RestoredSecrets::Included,
+        };
+        let now = Clock::System.now();
+        let staged = StagedRestore::prepare(backup, dir, secrets, now)?;
+        let key = self.key_to_install(&staged)?;
+        let header = staged.header().clone();
+        let replaced = staged.install(key.as_ref(), now)?;
+        println!(
+            "Restored {} from the backup taken at {} by version {}.",
+            dir.display(),
+            header.taken_at,
+            header.version
+        );
+        print_replaced(&replaced);
+        if self.arguments.without_secrets && header.sealed_secrets > 0 {
+            println!(
+                "Left out {} secrets; set them again in the panel.",
+                header.sealed_secrets
+            );
+        }
+        Ok(())
+    }
+
+    /// Key that must be installed in the data directory so that the service can decrypt the secrets. `None` if no
+    /// key is needed or the right one is already available.
+    fn key_to_install(&self, staged: &StagedRestore) -> anyhow::Result<Option<Secret>> {
+        let rows = staged.sealed_secrets()?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let decrypts = |key: &Secret| Vault::can_open(key, &rows);
+        if let Some(key) = &self.secrets_key {
+            // The service prefers SECRETS_KEY to the files, so a right key in a file would not help.
+            ensure!(
+                decrypts(key),
+                no_key_message(rows.len(), "SECRETS_KEY is another key")
+            );
+            return Ok(None);
+        }
+        let present = key_in(&self.dir.join(SECRETS_KEY_FILE));
+        if present.as_ref().is_some_and(decrypts) {
+            return Ok(None);
+        }
+        let beside = self.arguments.file.as_deref().map(key_file_path);
+        let saved = beside.and_then(|path| key_in(&path)).filter(decrypts);
+        let cause = match present {
+            Some(_) => "secrets.key in the data folder is another key",
+            None => "there is no secrets.key in the data folder",
+        };
+        ensure!(saved.is_some(), no_key_message(rows.len(), cause));
+        Ok(saved)
+    }
 }
 
 /// Absolute path of the data folder. A folder that does not exist is accepted only if the user named it;
@@ -182,42 +292,6 @@ fn print_replaced(replaced: &ReplacedFiles) {
     if let Some(key) = &replaced.key {
         println!("Moved the previous key to {}.", key.display());
     }
-}
-
-/// Key that must be installed in the data directory so that the service can decrypt the secrets. `None` if no
-/// key is needed or the right one is already available.
-fn key_to_install(
-    staged: &StagedRestore,
-    arguments: &RestoreArgs,
-    dir: &Path,
-) -> anyhow::Result<Option<Secret>> {
-    let rows = staged.sealed_secrets()?;
-    if rows.is_empty() {
-        return Ok(None);
-    }
-    let variable = arguments.secrets_key.as_deref();
-    let variable = variable.filter(|text| !text.is_empty()).map(Secret::new);
-    let decrypts = |key: &Secret| Vault::can_open(key, &rows);
-    if let Some(key) = &variable {
-        // The service prefers SECRETS_KEY to the files, so a right key in a file would not help.
-        ensure!(
-            decrypts(key),
-            no_key_message(rows.len(), "SECRETS_KEY is another key")
-        );
-        return Ok(None);
-    }
-    let present = key_in(&dir.join(SECRETS_KEY_FILE));
-    if present.as_ref().is_some_and(decrypts) {
-        return Ok(None);
-    }
-    let beside = arguments.file.as_deref().map(key_file_path);
-    let saved = beside.and_then(|path| key_in(&path)).filter(decrypts);
-    let cause = match present {
-        Some(_) => "secrets.key in the data folder is another key",
-        None => "there is no secrets.key in the data folder",
-    };
-    ensure!(saved.is_some(), no_key_message(rows.len(), cause));
-    Ok(saved)
 }
 
 fn no_key_message(secrets: usize, cause: &str) -> String {

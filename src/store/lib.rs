@@ -93,6 +93,7 @@ pub use changed_rows::{ChangesFile, ChangesHeader, fuzz_changed_rows};
 pub use disk_space::{DiskSpace, MIN_FREE_FOR_LOGS, MIN_FREE_FOR_NEW_WORK, free_bytes};
 pub use error::{StoreError, StoreResult};
 pub use key_file::SECRETS_KEY_FILE;
+pub use migrations::supports_schema;
 pub use reader::StoreReader;
 pub use restore::{ReplacedFiles, RestoredSecrets, StagedRestore};
 pub use standby_identity::StandbyIdentity;

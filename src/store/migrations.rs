@@ -30,6 +30,15 @@ const MIGRATIONS: &[Migration] = &[
 /// Key of the schema version in the meta table.
 const KEY: &str = "schema";
 
+/// Whether this version can read a store with this schema version.
+pub fn supports_schema(schema: u64) -> bool {
+    schema <= latest_schema(MIGRATIONS)
+}
+
+fn latest_schema(migrations: &[Migration]) -> u64 {
+    migrations.len() as u64 + 1
+}
+
 /// Creates missing tables and runs all outstanding migrations in one transaction. A store of a newer version
 /// is not changed.
 ///
@@ -40,7 +49,7 @@ pub(super) fn migrate_to_latest(db: &Database) -> StoreResult<()> {
 }
 
 fn migrate(db: &Database, migrations: &[Migration]) -> StoreResult<()> {
-    let latest = migrations.len() as u64 + 1;
+    let latest = latest_schema(migrations);
     let mut tx = db.begin_write()?;
     tx.set_quick_repair(true);
     let tables_before = tx.list_tables()?.count();

@@ -46,7 +46,7 @@ use secrets::OptionSecrets;
 pub use session_hosts::{ContainerEngine, ContainersConfig, VmSessionsConfig};
 use sources::Sources;
 pub use sources::allows_colours;
-pub use standby::{BucketOptions, PlaceConfig, PlaceOptions, StandbyConfig};
+pub use standby::{BucketOptions, PlaceConfig, PlaceOptions, StandbyConfig, command_secret};
 pub use supervisor::Supervisor;
 pub use ticketing::{JiraConfig, LinearConfig};
 use validator::Validator;

@@ -97,6 +97,21 @@ impl PlaceOptions {
     }
 }
 
+/// Reads a secret of a command that does not use the rest of the configuration, from the same sources as the service: the
+/// value of its option, a file that `NAME_FILE` names, or a credential. `file` names the variables of the service, if they
+/// are in a file.
+///
+/// # Errors
+/// If the file of the secret cannot be read.
+pub fn command_secret(
+    name: &str,
+    value: Option<String>,
+    file: Option<&EnvFile>,
+) -> Result<Option<Secret>, ConfigError> {
+    let read = super::sources_of(file).secret(name, value);
+    read.map_err(ConfigError::single)
+}
+
 impl BucketOptions {
     /// Secrets, which files can also have, with the names of their variables.
     pub(super) fn secrets_mut(&mut self) -> [(&'static str, &mut Option<String>); 2] {

@@ -16,8 +16,9 @@ use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, age_text
 use super::{StandbyStatus, StandbyTimings, StartError};
 use crate::clock::Clock;
 
-/// Pause before a failed renewal is repeated.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Minimum time between two renewals, and before a failed one is repeated. Some buckets permit one write of an object a
+/// second.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Backups for the record, with the number of this version of the list.
 #[derive(Debug, Clone, Default)]
@@ -72,6 +73,7 @@ impl Lease {
         let record = PlaceRecord {
             renewal: record.renewal + 1,
             renewed_at: now,
+            released: false,
             ..record
         };
         let tag = match place.replace_record(&record, tag.as_ref()).await? {
@@ -114,9 +116,11 @@ impl Lease {
         mut lists: watch::Receiver<BackupList>,
         status: watch::Sender<StandbyStatus>,
     ) {
+        let pause = MIN_PAUSE.min(self.timings.renewal);
         loop {
+            tokio::time::sleep(pause).await;
             tokio::select! {
-                () = tokio::time::sleep(self.timings.renewal) => {}
+                () = tokio::time::sleep(self.timings.renewal.saturating_sub(pause)) => {}
                 changed = lists.changed() => if changed.is_err() { return; },
             }
             let list = lists.borrow_and_update().clone();
@@ -135,7 +139,6 @@ impl Lease {
                 Err(RenewalError::Failed(error)) => {
                     let (error, now) = (error.to_string(), self.clock.now());
                     status.send_modify(|status| status.report_lease_problem(error, now));
-                    tokio::time::sleep(RETRY_PAUSE).await;
                     lists.mark_changed();
                 }
             }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use domain::secret::Secret;
 use domain::time::{Timestamp, duration_text};
-use store::{BackupError, StandbyIdentity};
+use store::{BackupError, BackupHeader, StandbyIdentity};
 use vendors::http::{Client, Redactor};
 use vendors::object_store::{Bucket, Folder, ObjectStore, ObjectStoreError, ObjectTag, Replaced};
 
@@ -36,6 +36,9 @@ pub struct PlaceRecord {
     pub renewed_at: Timestamp,
     /// Duration of the lease after a renewal, in milliseconds.
     pub lease_ms: u64,
+    /// Whether the holder has given the lease back, so that it is free at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
     /// Backups, the oldest first.
     pub backups: Vec<StoredBackup>,
 }
@@ -56,6 +59,7 @@ impl PlaceRecord {
             renewal: 0,
             renewed_at: now,
             lease_ms,
+            released: false,
             backups: Vec::new(),
         }
     }
@@ -86,6 +90,36 @@ pub struct StoredBackup {
     pub taken_at: Timestamp,
     /// Number of parts; `None` while the backup is being written.
     pub parts: Option<u32>,
+    /// Number of files of changed rows, at least: it is written with the next renewal of the lease.
+    #[serde(default)]
+    pub changes: u64,
+    /// Version of the schema of its store; `None` if that is unknown.
+    #[serde(default)]
+    pub schema: Option<u64>,
+    /// Number of encrypted secrets in it.
+    #[serde(default)]
+    pub sealed_secrets: u64,
+}
+
+impl StoredBackup {
+    /// Entry of a backup that is being written.
+    pub(super) fn begun(name: String, taken_at: Timestamp) -> Self {
+        Self {
+            name,
+            taken_at,
+            parts: None,
+            changes: 0,
+            schema: None,
+            sealed_secrets: 0,
+        }
+    }
+
+    /// Completes the entry of a backup with its number of parts and its header.
+    pub(super) fn complete(&mut self, parts: u32, header: &BackupHeader) {
+        self.parts = Some(parts);
+        self.schema = Some(header.schema);
+        self.sealed_secrets = header.sealed_secrets;
+    }
 }
 
 /// Error of a place.
@@ -114,6 +148,12 @@ impl PlaceError {
             PlaceError::Objects(error) => error.is_temporary(),
             PlaceError::Backup(_) | PlaceError::Record { .. } => false,
         }
+    }
+}
+
+impl From<tokio::task::JoinError> for PlaceError {
+    fn from(error: tokio::task::JoinError) -> Self {
+        PlaceError::Backup(io::Error::other(error).into())
     }
 }
 
@@ -180,28 +220,29 @@ impl StandbyPlace {
         Ok(self.0.replace(RECORD, json.into(), read).await?)
     }
 
-    /// Writes a backup in parts, which `write` produces. Returns their number. Holds two parts in memory.
-    pub(super) async fn write_backup(
+    /// Writes a backup in parts, which `write` produces. Returns their number and the result of `write`. Holds two parts in
+    /// memory.
+    pub(super) async fn write_backup<T: Send + 'static>(
         &self,
         name: &str,
-        write: impl FnOnce(&mut dyn Write) -> Result<(), BackupError> + Send + 'static,
-    ) -> Result<u32, PlaceError> {
+        write: impl FnOnce(&mut dyn Write) -> Result<T, BackupError> + Send + 'static,
+    ) -> Result<(u32, T), PlaceError> {
         let (sender, mut parts) = tokio::sync::mpsc::channel(1);
         let writing = tasks::spawn_blocking(move || {
             let mut out = PartWriter {
                 part: Vec::new(),
                 sender,
             };
-            write(&mut out).and_then(|()| Ok(out.send()?))
+            let written = write(&mut out)?;
+            out.send()?;
+            Ok::<_, BackupError>(written)
         });
         let mut number = 0;
         while let Some(part) = parts.recv().await {
             number += 1;
             self.0.put(&part_name(name, number), part).await?;
         }
-        let written = writing.await;
-        written.unwrap_or_else(|error| Err(io::Error::other(error).into()))?;
-        Ok(number)
+        Ok((number, writing.await??))
     }
 
     /// Reads a part of a backup, counted from 1.
@@ -343,9 +384,8 @@ mod tests {
     #[test]
     fn keeps_the_newest_complete_backups() {
         let backup = |(number, parts): (u32, Option<u32>)| StoredBackup {
-            name: number.to_string(),
-            taken_at: Timestamp::EPOCH,
             parts,
+            ..StoredBackup::begun(number.to_string(), Timestamp::EPOCH)
         };
         let listed = [
             (1, Some(3)),

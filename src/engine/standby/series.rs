@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use domain::time::Timestamp;
-use store::{BackupError, StandbyIdentity};
+use store::{Backup, BackupError, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
 use super::place::{
@@ -74,6 +74,7 @@ impl BackupSeries {
                     renewal: 0,
                     renewed_at: now,
                     lease_ms: 0,
+                    released: false,
                     backups: Vec::new(),
                 },
                 None,
@@ -107,23 +108,27 @@ impl BackupSeries {
             self.record.epoch,
             taken_at.to_string().replace(':', "-")
         );
-        let stored = StoredBackup {
-            name: name.clone(),
-            taken_at,
-            parts: None,
-        };
+        // What earlier attempts have left.
+        self.remove_old(taken_at).await?;
+        let stored = StoredBackup::begun(name.clone(), taken_at);
         self.record.backups.retain(|backup| backup.name != name);
         self.record.backups.push(stored);
         self.list(taken_at).await?;
         let copy = move |out: &mut dyn std::io::Write| {
+            let header = Backup::open(&file)?.header;
             std::io::copy(&mut File::open(&file)?, out)?;
-            Ok::<_, BackupError>(())
+            Ok::<_, BackupError>(header)
         };
-        let parts = self.place.write_backup(&name, copy).await?;
+        let (parts, header) = self.place.write_backup(&name, copy).await?;
         if let Some(written) = self.record.backups.last_mut() {
-            written.parts = Some(parts);
+            written.complete(parts, &header);
         }
         self.list(taken_at).await?;
+        self.remove_old(taken_at).await
+    }
+
+    /// Removes backups that are no longer kept, and those whose upload was interrupted.
+    async fn remove_old(&mut self, now: Timestamp) -> Result<(), SeriesError> {
         let removed = surplus(&self.record.backups, self.kept);
         for backup in &removed {
             self.place.remove_backup(backup).await?;
@@ -132,7 +137,7 @@ impl BackupSeries {
             self.record
                 .backups
                 .retain(|backup| !removed.contains(&backup.name));
-            self.list(taken_at).await?;
+            self.list(now).await?;
         }
         Ok(())
     }

@@ -130,17 +130,13 @@ impl Shipper {
         let now = self.clock.now();
         let name = format!("{:08}-{}", self.epoch, now.to_string().replace(':', "-"));
         self.backups.retain(|backup| backup.name != name);
-        self.backups.push(StoredBackup {
-            name: name.clone(),
-            taken_at: now,
-            parts: None,
-        });
+        self.backups.push(StoredBackup::begun(name.clone(), now));
         // Listed before it is written, so that what an interrupted upload left is found and removed.
         self.list().await;
-        let write = move |out: &mut dyn Write| back_up_snapshot(&snapshot.tx, now, out).map(drop);
-        let parts = self.place.write_backup(&name, write).await?;
+        let write = move |out: &mut dyn Write| back_up_snapshot(&snapshot.tx, now, out);
+        let (parts, header) = self.place.write_backup(&name, write).await?;
         if let Some(written) = self.backups.last_mut() {
-            written.parts = Some(parts);
+            written.complete(parts, &header);
         }
         self.list().await;
         self.status

@@ -9,15 +9,12 @@ use futures_util::future::try_join_all;
 use store::{Backup, BackupError, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
+use super::StandbyTimings;
 use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, age_text, host_name};
 use crate::clock::Clock;
 
 /// Interval at which the record is read while its lease may be held.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Difference between two clocks beyond which nobody runs a service. A lease that ended this long ago by both clocks is
-/// free at once.
-const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(15 * 60);
 
 /// Maximum lease that is waited for: the record is data of another machine.
 const MAX_LEASE: Duration = Duration::from_secs(5 * 60);
@@ -34,9 +31,23 @@ pub enum TakeOverError {
     /// The backup cannot be read.
     #[error(transparent)]
     Backup(#[from] BackupError),
-    /// The place has no backup.
+    /// The place has no record.
     #[error("{0} has no backup")]
     Empty(String),
+    /// The place has no complete backup.
+    #[error("{0} has no complete backup yet")]
+    NoBackup(String),
+    /// The backup is of a newer version.
+    #[error("the backup in {0} was written by a newer version; install that version here")]
+    NewerSchema(String),
+    /// The backup has secrets, and there is no key.
+    #[error(
+        "the backup has {0} secrets, and this machine has no key of them. Copy secrets.key of the other machine to the data folder, or set SECRETS_KEY"
+    )]
+    KeyMissing(u64),
+    /// Another machine has claimed the lease during a restore.
+    #[error("another machine has taken over {0} during the restore")]
+    Overtaken(String),
     /// A service holds the lease.
     #[error(
         "the service on {host} is working with {place} (its lease was renewed {age} ago). Stop it first, or use --when-free to wait until it is gone"
@@ -80,89 +91,240 @@ pub async fn is_current(
     }))
 }
 
-/// Lease that was taken over.
-pub struct Claimed {
-    /// Record with the new holder.
-    pub record: PlaceRecord,
+/// Take-over of a place for a data folder.
+pub struct TakeOver<'a> {
+    /// Place.
+    pub place: &'a StandbyPlace,
+    /// Identity of the data folder.
+    pub identity: &'a StandbyIdentity,
+    /// What to do while another service holds the lease.
+    pub held: HeldLease,
+    /// Whether this machine has a key of stored secrets, or restores without them.
+    pub has_key: bool,
+    /// Source of the current time.
+    pub clock: &'a Clock,
+    /// Prints what is waited for.
+    pub notify: &'a dyn Fn(&str),
+}
+
+/// Tag of the record, and since when it has it.
+type SeenRecord = (ObjectTag, Instant);
+
+impl TakeOver<'_> {
+    /// Takes the lease, once it is free.
+    ///
+    /// # Errors
+    /// If the place is empty or cannot be restored here, or another service holds the lease and that is not waited for.
+    pub async fn claim(&self) -> Result<ClaimedLease, TakeOverError> {
+        let mut seen: Option<SeenRecord> = None;
+        loop {
+            let Some((record, tag)) = self.read(seen.is_some()).await? else {
+                tokio::time::sleep(WATCH_INTERVAL).await;
+                continue;
+            };
+            let since = match &seen {
+                Some((seen_tag, since)) if *seen_tag == tag => *since,
+                _ => Instant::now(),
+            };
+            if self.is_free(&record, since) {
+                self.check(latest_backup(&record))?;
+                match self.take(record, &tag).await? {
+                    Some(claimed) => return Ok(claimed),
+                    None => continue,
+                }
+            }
+            let has_changed = seen.as_ref().is_some_and(|(seen_tag, _)| *seen_tag != tag);
+            if self.held == HeldLease::Refuse && has_changed {
+                return Err(TakeOverError::Held {
+                    place: self.place.to_string(),
+                    host: record.host,
+                    age: age_text(self.clock.now().since(record.renewed_at)),
+                });
+            }
+            if seen.is_none() {
+                // While the other machine works, so that there is time to mend it.
+                latest_backup(&record).map_or(Ok(()), |backup| self.check(Some(backup)))?;
+                let (place, host) = (self.place, &record.host);
+                (self.notify)(&format!(
+                    "Waiting until {host} no longer works with {place}."
+                ));
+            }
+            seen = Some((tag, since));
+            tokio::time::sleep(WATCH_INTERVAL.min(lease_of(&record) / 4)).await;
+        }
+    }
+
+    /// Reads the record. `None` if that may succeed later, and is waited for.
+    async fn read(
+        &self,
+        was_seen: bool,
+    ) -> Result<Option<(PlaceRecord, ObjectTag)>, TakeOverError> {
+        let problem = match self.place.read_record().await {
+            Ok(Some(read)) => return Ok(Some(read)),
+            // Another service may be at work, in a folder that is not mounted here.
+            Ok(None) if was_seen || self.identity.epoch.is_some() => {
+                let place = self.place;
+                let problem = format!(
+                    "{place} is empty, but was not before. If it is a folder that is not mounted, mount it. To begin anew \
+                     in it, remove standby.json from the data folder"
+                );
+                (problem, TakeOverError::Empty(place.to_string()))
+            }
+            Ok(None) => return Err(TakeOverError::Empty(self.place.to_string())),
+            Err(error) if error.is_temporary() => (error.to_string(), error.into()),
+            Err(error) => return Err(error.into()),
+        };
+        match self.held {
+            HeldLease::Refuse => Err(problem.1),
+            HeldLease::Await => {
+                (self.notify)(&format!("Waiting: {}.", problem.0));
+                Ok(None)
+            }
+        }
+    }
+
+    fn is_free(&self, record: &PlaceRecord, since: Instant) -> bool {
+        record.released || record.holder == self.identity.id || since.elapsed() >= lease_of(record)
+    }
+
+    /// Checks that a backup can be restored here, as far as its entry in the record tells.
+    fn check(&self, backup: Option<&StoredBackup>) -> Result<(), TakeOverError> {
+        let backup = backup.ok_or_else(|| TakeOverError::NoBackup(self.place.to_string()))?;
+        if backup
+            .schema
+            .is_some_and(|schema| !store::supports_schema(schema))
+        {
+            return Err(TakeOverError::NewerSchema(self.place.to_string()));
+        }
+        match self.has_key || backup.sealed_secrets == 0 {
+            true => Ok(()),
+            false => Err(TakeOverError::KeyMissing(backup.sealed_secrets)),
+        }
+    }
+
+    /// Writes the next holder into the record. `None` if it has changed, or the answer was lost.
+    async fn take(
+        &self,
+        record: PlaceRecord,
+        tag: &ObjectTag,
+    ) -> Result<Option<ClaimedLease>, TakeOverError> {
+        let previous_host = record.host;
+        let record = PlaceRecord {
+            epoch: record.epoch + 1,
+            holder: self.identity.id.clone(),
+            host: host_name(),
+            renewal: record.renewal + 1,
+            renewed_at: self.clock.now(),
+            released: false,
+            ..record
+        };
+        match self.place.replace_record(&record, Some(tag)).await {
+            Ok(Replaced::Done(tag)) => Ok(Some(ClaimedLease {
+                place: self.place.clone(),
+                clock: self.clock.clone(),
+                record,
+                tag,
+                previous_host,
+            })),
+            Ok(Replaced::Changed) => Ok(None),
+            // If only the answer was lost, the lease is of this folder now.
+            Err(error) if self.held == HeldLease::Await && error.is_temporary() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn lease_of(record: &PlaceRecord) -> Duration {
+    Duration::from_millis(record.lease_ms).min(MAX_LEASE)
+}
+
+fn latest_backup(record: &PlaceRecord) -> Option<&StoredBackup> {
+    let mut backups = record.backups.iter().rev();
+    backups.find(|backup| backup.parts.is_some())
+}
+
+/// Lease that was taken over. It is renewed while the state is restored.
+pub struct ClaimedLease {
+    place: StandbyPlace,
+    clock: Clock,
+    record: PlaceRecord,
+    tag: ObjectTag,
     /// Name of the machine that held the lease before.
     pub previous_host: String,
 }
 
-/// Takes the lease for a data folder, once it is free.
-///
-/// # Errors
-/// If the place is empty, or another service holds the lease and that is not waited for.
-pub async fn claim(
-    place: &StandbyPlace,
-    identity: &StandbyIdentity,
-    held: HeldLease,
-    clock: &Clock,
-) -> Result<Claimed, TakeOverError> {
-    let mut seen: Option<(ObjectTag, Instant)> = None;
-    loop {
-        let read = match place.read_record().await {
-            Err(error) if held == HeldLease::Await && error.is_temporary() => {
-                tracing::warn!(%error, "The place cannot be read; trying again.");
-                tokio::time::sleep(WATCH_INTERVAL).await;
-                continue;
+impl ClaimedLease {
+    /// Record with the new holder.
+    pub fn record(&self) -> &PlaceRecord {
+        &self.record
+    }
+
+    /// Restores the state, and renews the lease meanwhile. If that fails, the lease is released: another machine may
+    /// succeed.
+    ///
+    /// # Errors
+    /// If `restore` fails, or another machine has taken over meanwhile.
+    pub async fn hold_during<T, E: From<TakeOverError>>(
+        mut self,
+        restore: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let restored = tokio::select! {
+            biased;
+            error = self.keep() => Err(error.into()),
+            restored = restore => restored,
+        };
+        match restored {
+            // The service that starts now has the whole lease for that, and checks it.
+            Ok(restored) => match self.renew(false).await {
+                Err(error @ TakeOverError::Overtaken(_)) => Err(error.into()),
+                _ => Ok(restored),
+            },
+            Err(error) => {
+                // Without an answer, others wait until the lease ends.
+                let _ = self.renew(true).await;
+                Err(error)
             }
-            read => read?,
+        }
+    }
+
+    /// Renews the lease until another machine has taken over.
+    async fn keep(&mut self) -> TakeOverError {
+        let renewal = StandbyTimings::default().renewal;
+        let interval = match lease_of(&self.record) {
+            Duration::ZERO => renewal,
+            lease => renewal.min(lease / 4),
         };
-        let Some((record, tag)) = read else {
-            // Another service may be at work behind a record that was removed, or in a folder that is not mounted here.
-            if held == HeldLease::Await && (seen.is_some() || identity.epoch.is_some()) {
-                tracing::warn!(place = %place, "The place is empty, but was not before; waiting.");
-                tokio::time::sleep(WATCH_INTERVAL).await;
-                continue;
+        loop {
+            tokio::time::sleep(interval).await;
+            match self.renew(false).await {
+                Err(TakeOverError::Place(error)) if error.is_temporary() => {}
+                Err(error) => return error,
+                Ok(()) => {}
             }
-            return Err(TakeOverError::Empty(place.to_string()));
-        };
-        let now = Instant::now();
-        let since = match &seen {
-            Some((seen_tag, since)) if *seen_tag == tag => *since,
-            _ => now,
-        };
-        let age = clock.now().since(record.renewed_at);
-        let lease = Duration::from_millis(record.lease_ms).min(MAX_LEASE);
-        let is_free = record.holder == identity.id
-            || now.duration_since(since) >= lease
-            || age >= lease + MAX_CLOCK_DIFFERENCE;
-        if is_free {
-            let previous_host = record.host;
+        }
+    }
+
+    async fn renew(&mut self, released: bool) -> Result<(), TakeOverError> {
+        loop {
             let record = PlaceRecord {
-                epoch: record.epoch + 1,
-                holder: identity.id.clone(),
-                host: host_name(),
-                renewal: record.renewal + 1,
-                renewed_at: clock.now(),
-                ..record
+                renewal: self.record.renewal + 1,
+                renewed_at: self.clock.now(),
+                released,
+                ..self.record.clone()
             };
-            match place.replace_record(&record, Some(&tag)).await {
-                Ok(Replaced::Done(_)) => {
-                    return Ok(Claimed {
-                        record,
-                        previous_host,
-                    });
+            let replaced = self.place.replace_record(&record, Some(&self.tag)).await?;
+            if let Replaced::Done(tag) = replaced {
+                (self.record, self.tag) = (record, tag);
+                return Ok(());
+            }
+            // The answer to an earlier renewal may have been lost.
+            match self.place.read_record().await? {
+                Some((found, tag)) if found.has_holder_of(&self.record) => {
+                    (self.record.renewal, self.tag) = (found.renewal, tag);
                 }
-                Ok(Replaced::Changed) => continue,
-                // If only the answer was lost, the lease is of this folder now.
-                Err(error) if held == HeldLease::Await && error.is_temporary() => continue,
-                Err(error) => return Err(error.into()),
+                _ => return Err(TakeOverError::Overtaken(self.place.to_string())),
             }
         }
-        if held == HeldLease::Refuse && seen.as_ref().is_some_and(|(seen_tag, _)| *seen_tag != tag)
-        {
-            return Err(TakeOverError::Held {
-                place: place.to_string(),
-                host: record.host,
-                age: age_text(age),
-            });
-        }
-        if seen.is_none() {
-            tracing::info!(host = record.host, place = %place, "Waiting until the lease ends.");
-        }
-        seen = Some((tag, since));
-        tokio::time::sleep(WATCH_INTERVAL.min(lease / 4)).await;
     }
 }
 
@@ -175,13 +337,11 @@ pub async fn fetch(
     record: &PlaceRecord,
     dir: &Path,
 ) -> Result<Backup, TakeOverError> {
-    let mut backups = record.backups.iter().rev();
-    let written = |backup: &&StoredBackup| backup.parts.is_some();
-    let latest = backups.find(written);
-    let latest = latest.ok_or_else(|| TakeOverError::Empty(place.to_string()))?;
+    let latest = latest_backup(record);
+    let latest = latest.ok_or_else(|| TakeOverError::NoBackup(place.to_string()))?;
     let path = dir.join("backup");
     fetch_parts(place, latest, &path).await?;
-    let changes = fetch_changes(place, &latest.name, dir).await?;
+    let changes = fetch_changes(place, latest, dir).await?;
     let name = latest.name.clone();
     let opened = tasks::spawn_blocking(move || Backup::open(&path)?.with_changes(&name, &changes));
     let opened = opened
@@ -204,25 +364,152 @@ async fn fetch_parts(
     Ok(tokio::io::AsyncWriteExt::flush(&mut file).await?)
 }
 
-/// Fetches files until one does not exist. Returns their paths.
+/// Fetches the files of changed rows. Returns their paths. One that is missing before another, or before the number in the
+/// record, was removed.
 async fn fetch_changes(
     place: &StandbyPlace,
-    backup: &str,
+    backup: &StoredBackup,
     dir: &Path,
 ) -> Result<Vec<PathBuf>, TakeOverError> {
     let mut paths = Vec::new();
     loop {
         let first = paths.len() as u64 + 1;
-        let reads =
-            (first..first + CONCURRENT_READS).map(|number| place.read_changes(backup, number));
+        let numbers = first..first + CONCURRENT_READS;
+        let reads = numbers.map(|number| place.read_changes(&backup.name, number));
         let files: Vec<Option<Bytes>> = try_join_all(reads).await?;
+        let mut is_end = false;
         for file in files {
-            let Some(file) = file else {
-                return Ok(paths);
-            };
-            let path = dir.join(format!("changes-{}", paths.len() + 1));
-            tokio::fs::write(&path, &file).await?;
-            paths.push(path);
+            match file {
+                Some(_) if is_end => return Err(BackupError::Damaged.into()),
+                Some(file) => {
+                    let path = dir.join(format!("changes-{}", paths.len() + 1));
+                    tokio::fs::write(&path, &file).await?;
+                    paths.push(path);
+                }
+                None => is_end = true,
+            }
         }
+        if is_end {
+            return match (paths.len() as u64) < backup.changes {
+                true => Err(BackupError::Damaged.into()),
+                false => Ok(paths),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::time::Timestamp;
+    use vendors::http::Redactor;
+
+    use super::*;
+    use crate::config::{PlaceConfig, ProxyConfig};
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    struct Place {
+        _dir: tempfile::TempDir,
+        place: StandbyPlace,
+    }
+
+    impl Place {
+        /// A place in which machine `a` has a backup and a lease, by a clock that is far behind.
+        async fn of_a(lease: Duration, adjust: impl FnOnce(&mut StoredBackup)) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let config = PlaceConfig::Folder(dir.path().to_owned());
+            let place = StandbyPlace::open(&config, &ProxyConfig::default(), &Redactor::default());
+            let place = place.unwrap();
+            let mut backup = StoredBackup::begun("1".to_owned(), NOW);
+            backup.parts = Some(1);
+            adjust(&mut backup);
+            let lease_ms = lease.as_millis() as u64;
+            let record = PlaceRecord {
+                backups: vec![backup],
+                ..PlaceRecord::first(&identity("a"), lease_ms, Timestamp::EPOCH)
+            };
+            place.replace_record(&record, None).await.unwrap();
+            Self { _dir: dir, place }
+        }
+
+        async fn claim(&self, id: &str, has_key: bool) -> Result<ClaimedLease, TakeOverError> {
+            let take_over = TakeOver {
+                place: &self.place,
+                identity: &identity(id),
+                held: HeldLease::Await,
+                has_key,
+                clock: &Clock::System,
+                notify: &|_| {},
+            };
+            take_over.claim().await
+        }
+
+        async fn record(&self) -> PlaceRecord {
+            self.place.read_record().await.unwrap().unwrap().0
+        }
+    }
+
+    fn identity(id: &str) -> StandbyIdentity {
+        StandbyIdentity {
+            id: id.to_owned(),
+            epoch: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_restore_that_fails_gives_the_lease_back() {
+        let place = Place::of_a(Duration::from_millis(100), |_| {}).await;
+        let claimed = place.claim("b", true).await.unwrap();
+        let failed = async { Err::<(), _>(TakeOverError::NoBackup("x".to_owned())) };
+        claimed.hold_during(failed).await.unwrap_err();
+        let record = place.record().await;
+        assert_eq!((record.holder.as_str(), record.epoch), ("b", 2));
+        assert!(record.released);
+        let claimed = place.claim("a", true).await.unwrap();
+        assert!(!place.record().await.released);
+        assert_eq!(claimed.record().epoch, 3);
+    }
+
+    #[tokio::test]
+    async fn a_claim_is_renewed_during_the_restore() {
+        let lease = Duration::from_millis(400);
+        let place = Place::of_a(lease, |_| {}).await;
+        let claimed = place.claim("b", true).await.unwrap();
+        let restore = async {
+            tokio::time::sleep(3 * lease).await;
+            Ok::<_, TakeOverError>(())
+        };
+        let other = async {
+            let claim = tokio::time::timeout(2 * lease, place.claim("c", true));
+            assert!(claim.await.is_err(), "claimed beside a restore");
+        };
+        let (restored, ()) = tokio::join!(claimed.hold_during(restore), other);
+        restored.unwrap();
+        assert_eq!(place.record().await.holder, "b");
+    }
+
+    #[tokio::test]
+    async fn a_machine_that_cannot_restore_claims_nothing() {
+        let lease = Duration::from_millis(100);
+        let with_secrets = Place::of_a(lease, |backup| backup.sealed_secrets = 2).await;
+        let error = with_secrets.claim("b", false).await.err().unwrap();
+        assert!(matches!(error, TakeOverError::KeyMissing(2)), "{error}");
+        let newer = Place::of_a(lease, |backup| backup.schema = Some(99)).await;
+        let error = newer.claim("b", true).await.err().unwrap();
+        assert!(matches!(error, TakeOverError::NewerSchema(_)), "{error}");
+        let incomplete = Place::of_a(lease, |backup| backup.parts = None).await;
+        let error = incomplete.claim("b", true).await.err().unwrap();
+        assert!(matches!(error, TakeOverError::NoBackup(_)), "{error}");
+        for place in [with_secrets, newer, incomplete] {
+            assert_eq!(place.record().await.holder, "a");
+        }
+    }
+
+    #[tokio::test]
+    async fn clocks_are_not_compared() {
+        let place = Place::of_a(Duration::from_secs(60), |_| {}).await;
+        let claim = place.claim("b", true);
+        let claim = tokio::time::timeout(Duration::from_millis(300), claim);
+        assert!(claim.await.is_err());
     }
 }
