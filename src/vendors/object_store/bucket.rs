@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -17,6 +18,9 @@ use crate::http::{Client, Method, Request, VendorError, percent_encode};
 
 /// Content digest of requests whose body is not part of the signature.
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
+
+/// Pause after a response with a rate limit that does not state one. A lease must be renewed in time.
+const LIMIT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Address of a bucket and a prefix in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,11 +169,22 @@ impl Bucket {
             content: UNSIGNED,
             date: &date,
         });
-        let request = Request::new(action, method, format!("{base}{path}"));
+        let request = Request::new(action, method, format!("{base}{path}"))
+            .account(account(name))
+            .default_pause(LIMIT_PAUSE);
         let request = headers.iter().skip(1).fold(request, |request, header| {
             request.header(header.0, header.1)
         });
         request.authorization(&authorization)
+    }
+}
+
+/// Account of the rate limit for an object. One that is replaced is limited on its own, and must not keep others waiting,
+/// nor they it.
+fn account(name: &str) -> &str {
+    match name.contains('/') {
+        true => "",
+        false => name,
     }
 }
 
