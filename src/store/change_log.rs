@@ -34,12 +34,12 @@ impl ChangedRows {
     }
 }
 
-/// Snapshot of the store, with the number of its last commit.
+/// Snapshot of the store, and what the log had when it began.
 pub struct NumberedSnapshot {
     /// Snapshot.
     pub tx: ReadTx,
-    /// Number of the last commit in the snapshot.
-    pub last_commit: u64,
+    /// Rows of the commits before it that were not taken yet. `None` if they are incomplete, or were not recorded.
+    pub changed_before: Option<ChangedRows>,
 }
 
 /// Shared log; cheap to clone.
@@ -80,28 +80,28 @@ impl ChangeLog {
     pub(super) fn begin(&self, db: &Database) -> StoreResult<NumberedSnapshot> {
         let mut state = self.lock();
         let tx = ReadTx::new(db.begin_read()?);
+        let changed_before = state.take();
         state.content = Content::Records(Vec::new());
-        Ok(NumberedSnapshot {
-            tx,
-            last_commit: state.last_commit,
-        })
+        Ok(NumberedSnapshot { tx, changed_before })
     }
 
     /// Takes the rows that were recorded. `None` if the log is incomplete.
     pub(super) fn take(&self) -> Option<ChangedRows> {
-        let mut state = self.lock();
-        let Content::Records(records) = &mut state.content else {
-            return None;
-        };
-        let records = std::mem::take(records);
-        Some(ChangedRows {
-            last_commit: state.last_commit,
-            records,
-        })
+        self.lock().take()
     }
 }
 
 impl LogState {
+    fn take(&mut self) -> Option<ChangedRows> {
+        let Content::Records(records) = &mut self.content else {
+            return None;
+        };
+        Some(ChangedRows {
+            last_commit: self.last_commit,
+            records: std::mem::take(records),
+        })
+    }
+
     /// Appends a commit that is durable. `records` is `None` if the log was switched on while it ran.
     pub(super) fn append(&mut self, records: Option<Vec<u8>>) {
         self.last_commit += 1;
@@ -129,7 +129,7 @@ mod tests {
         let db = Database::builder();
         let db = db.create_with_backend(redb::backends::InMemoryBackend::new());
         let db = db.unwrap();
-        assert_eq!(log.begin(&db).unwrap().last_commit, 1);
+        assert_eq!(log.begin(&db).unwrap().changed_before, None);
         log.lock().append(Some(vec![1]));
         log.lock().append(Some(vec![2]));
         let taken = log.take().unwrap();
@@ -139,7 +139,11 @@ mod tests {
         assert_eq!(log.take(), None);
         log.lock().append(Some(vec![0]));
         assert_eq!(log.take(), None);
-        assert_eq!(log.begin(&db).unwrap().last_commit, 6);
+        assert_eq!(log.begin(&db).unwrap().changed_before, None);
+        assert!(log.take().unwrap().is_empty());
+        log.lock().append(Some(vec![3]));
+        let before = log.begin(&db).unwrap().changed_before.unwrap();
+        assert_eq!((before.last_commit, before.records), (7, vec![3]));
         assert!(log.take().unwrap().is_empty());
     }
 }

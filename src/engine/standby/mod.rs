@@ -31,7 +31,7 @@ use boot_time::BootTime;
 use lease::{BackupList, Lease};
 pub(crate) use place::age_text;
 pub use place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
-use shipper::Shipper;
+use shipper::{Progress, Shipper};
 
 /// Maximum time for changes to be written before an effect is postponed.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -333,6 +333,7 @@ impl StandbyStart {
             demand,
             epoch: lease.epoch(),
             backups: lease.backups().to_vec(),
+            progress: Progress::default(),
         };
         // Ends with the shipper, which has the sender of the lists.
         tasks::spawn(lease.keep(list_changes, status));

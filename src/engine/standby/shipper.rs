@@ -1,12 +1,17 @@
 //! Task that writes backups and changed rows to the place.
+//!
+//! A new backup is uploaded beside the current one. Until it is complete, changed rows are written to both, so that what is
+//! in the place can be restored at any time.
 
 use std::io::Write;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
-use store::{ChangedRows, ChangesHeader, Store, back_up_snapshot};
+use store::{BackupHeader, ChangedRows, ChangesHeader, Store, back_up_snapshot};
 
 use super::lease::BackupList;
 use super::place::{PlaceError, StandbyPlace, StoredBackup, surplus};
@@ -48,6 +53,19 @@ pub(super) struct Shipper {
     pub(super) epoch: u64,
     /// Backups in the place, the oldest first.
     pub(super) backups: Vec<StoredBackup>,
+    pub(super) progress: Progress,
+}
+
+/// What the task is doing.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// Complete backup that changed rows are added to; `None` before the first one.
+    current: Option<CurrentBackup>,
+    background: Background,
+    /// Number of uploads that have failed since the last one that has not.
+    failed_uploads: usize,
+    /// Time of the next upload after a failed one.
+    retry_at: Option<Instant>,
 }
 
 /// Backup that changed rows are added to.
@@ -58,11 +76,47 @@ struct CurrentBackup {
     bytes: usize,
 }
 
+/// Work beside the files of changed rows.
+#[derive(Default)]
+enum Background {
+    #[default]
+    Idle,
+    /// Upload of the next backup.
+    Upload(Upload),
+    /// Removal of old backups. Returns the names of those that are gone.
+    Removal(BoxFuture<'static, Vec<String>>),
+}
+
+struct Upload {
+    backup: CurrentBackup,
+    work: BoxFuture<'static, UploadResult>,
+}
+
+/// Number of parts and header of an uploaded backup.
+type UploadResult = Result<(u32, BackupHeader), PlaceError>;
+
+/// Result of work in the background.
+enum Finished {
+    Upload(UploadResult),
+    Removal(Vec<String>),
+}
+
 impl CurrentBackup {
     fn is_used_up(&self) -> bool {
         self.files >= MAX_FILES
             || self.bytes >= MAX_CHANGED_BYTES
             || self.begun.elapsed() >= MAX_AGE
+    }
+}
+
+impl Background {
+    /// Resolves when the work has ended.
+    async fn finished(&mut self) -> Finished {
+        match self {
+            Background::Idle => std::future::pending().await,
+            Background::Upload(upload) => Finished::Upload((&mut upload.work).await),
+            Background::Removal(work) => Finished::Removal(work.await),
+        }
     }
 }
 
@@ -81,77 +135,113 @@ impl Shipper {
     }
 
     async fn work(&mut self, stop: ShutdownSignal) {
-        let mut current = None;
         loop {
-            let backup = match current
-                .take()
-                .filter(|backup: &CurrentBackup| !backup.is_used_up())
-            {
-                Some(backup) => backup,
-                None => self.begin_backup().await,
-            };
-            let is_last = stop.is_requested();
-            current = self.ship(backup).await;
-            if is_last {
+            let is_stopping = stop.is_requested();
+            if !(is_stopping && self.progress.current.is_some()) {
+                self.begin_upload_if_due().await;
+            }
+            self.ship().await;
+            if is_stopping && self.progress.current.is_some() {
                 return;
             }
-            if current.is_some() {
-                tokio::select! {
-                    () = self.demand.notified() => {}
-                    () = tokio::time::sleep(self.timings.interval) => {}
-                    () = stop.requested() => {}
-                }
+            let wake_up = self.next_wake_up();
+            let finished = tokio::select! {
+                () = self.demand.notified() => None,
+                () = tokio::time::sleep_until(wake_up) => None,
+                () = stop.requested(), if !is_stopping => None,
+                finished = self.progress.background.finished() => Some(finished),
+            };
+            match finished {
+                Some(Finished::Upload(result)) => self.finish_upload(result).await,
+                Some(Finished::Removal(removed)) => self.finish_removal(&removed).await,
+                None => {}
             }
         }
     }
 
-    /// Writes a new backup, and removes those that are no longer kept.
-    async fn begin_backup(&mut self) -> CurrentBackup {
-        let mut attempt = 0;
-        loop {
-            match self.try_begin_backup().await {
-                Ok(backup) => {
-                    self.status.send_modify(|status| status.ship_problem = None);
-                    self.remove_old_backups().await;
-                    return backup;
-                }
-                Err(error) => self.pause_after(&error, &mut attempt).await,
-            }
+    fn next_wake_up(&self) -> Instant {
+        let interval = Instant::now() + self.timings.interval;
+        let retry = self.progress.retry_at.filter(|at| *at > Instant::now());
+        retry.map_or(interval, |at| at.min(interval))
+    }
+
+    /// Begins to upload a backup if there is none, or the current one is used up.
+    async fn begin_upload_if_due(&mut self) {
+        let progress = &self.progress;
+        let is_due = progress
+            .current
+            .as_ref()
+            .is_none_or(CurrentBackup::is_used_up)
+            && matches!(progress.background, Background::Idle)
+            && progress.retry_at.is_none_or(|at| at <= Instant::now());
+        if is_due && let Err(error) = self.begin_upload().await {
+            self.upload_failed(&error);
         }
     }
 
-    async fn try_begin_backup(&mut self) -> Result<CurrentBackup, PlaceError> {
+    async fn begin_upload(&mut self) -> Result<(), PlaceError> {
         let begun = Instant::now();
-        let snapshot = self
-            .store
-            .begin_change_log()
-            .map_err(store::BackupError::from)?;
-        let last_commit = snapshot.last_commit;
+        let snapshot = self.store.begin_change_log();
+        let snapshot = snapshot.map_err(store::BackupError::from)?;
+        // Rows of commits before the snapshot are missing only in the current backup.
+        match snapshot.changed_before {
+            Some(changed) => self.ship_to_current(&changed).await,
+            None => self.progress.current = None,
+        }
         let now = self.clock.now();
         let name = format!("{:08}-{}", self.epoch, now.to_string().replace(':', "-"));
         self.backups.retain(|backup| backup.name != name);
         self.backups.push(StoredBackup::begun(name.clone(), now));
         // Listed before it is written, so that what an interrupted upload left is found and removed.
         self.list().await;
-        let write = move |out: &mut dyn Write| back_up_snapshot(&snapshot.tx, now, out);
-        let (parts, header) = self.place.write_backup(&name, write).await?;
-        if let Some(written) = self.backups.last_mut() {
-            written.complete(parts, &header);
-        }
-        self.list().await;
-        self.status
-            .send_modify(|status| status.report_shipped(last_commit, now));
-        tracing::info!(backup = name, parts, place = %self.place, "Wrote a backup for the standby.");
-        Ok(CurrentBackup {
+        let (place, to, tx) = (self.place.clone(), name.clone(), snapshot.tx);
+        let write = move |out: &mut dyn Write| back_up_snapshot(&tx, now, out);
+        let work = Box::pin(async move { place.write_backup(&to, write).await });
+        let backup = CurrentBackup {
             name,
             begun,
             files: 0,
             bytes: 0,
-        })
+        };
+        self.progress.background = Background::Upload(Upload { backup, work });
+        Ok(())
+    }
+
+    async fn finish_upload(&mut self, result: UploadResult) {
+        let Background::Upload(upload) = std::mem::take(&mut self.progress.background) else {
+            return;
+        };
+        match result {
+            Ok((parts, header)) => {
+                let name = upload.backup.name.clone();
+                let mut entries = self.backups.iter_mut();
+                if let Some(entry) = entries.find(|backup| backup.name == name) {
+                    entry.complete(parts, &header);
+                }
+                self.list().await;
+                self.progress.current = Some(upload.backup);
+                (self.progress.failed_uploads, self.progress.retry_at) = (0, None);
+                self.status.send_modify(|status| status.ship_problem = None);
+                tracing::info!(backup = name, parts, place = %self.place, "Wrote a backup for the standby.");
+            }
+            Err(error) => self.upload_failed(&error),
+        }
+        self.begin_removal();
+    }
+
+    /// Schedules the next upload. While there is a current backup, nothing waits for it.
+    fn upload_failed(&mut self, error: &PlaceError) {
+        tracing::warn!(%error, "Failed to write a backup for the standby.");
+        if self.progress.current.is_none() {
+            self.report_problem(error);
+        }
+        let pause = pause_after(self.progress.failed_uploads);
+        self.progress.failed_uploads += 1;
+        self.progress.retry_at = Some(Instant::now() + pause);
     }
 
     /// Writes the list of backups into the record.
-    async fn list(&self) {
+    async fn list(&mut self) {
         let version = self.lists.borrow().version + 1;
         let backups = self.backups.clone();
         let mut status = self.status.subscribe();
@@ -160,18 +250,30 @@ impl Shipper {
         let _ = status.wait_for(|status| status.listed >= version).await;
     }
 
-    /// Removes backups beyond those that are kept, and those whose upload was interrupted.
-    async fn remove_old_backups(&mut self) {
-        let mut removed = Vec::new();
-        for name in surplus(&self.backups, KEPT_BACKUPS) {
-            match self.place.remove_backup(&name).await {
-                Ok(()) => removed.push(name),
-                // Tried again with the next backup.
-                Err(error) => {
-                    tracing::warn!(backup = name, %error, "Failed to remove an old backup.");
+    /// Begins to remove backups beyond those that are kept, and those whose upload was interrupted.
+    fn begin_removal(&mut self) {
+        let names = surplus(&self.backups, KEPT_BACKUPS);
+        if names.is_empty() {
+            return;
+        }
+        let place = self.place.clone();
+        self.progress.background = Background::Removal(Box::pin(async move {
+            let mut removed = Vec::new();
+            for name in names {
+                match place.remove_backup(&name).await {
+                    Ok(()) => removed.push(name),
+                    // Tried again with the next backup.
+                    Err(error) => {
+                        tracing::warn!(backup = name, %error, "Failed to remove an old backup.");
+                    }
                 }
             }
-        }
+            removed
+        }));
+    }
+
+    async fn finish_removal(&mut self, removed: &[String]) {
+        self.progress.background = Background::Idle;
         if !removed.is_empty() {
             self.backups
                 .retain(|backup| !removed.contains(&backup.name));
@@ -179,57 +281,122 @@ impl Shipper {
         }
     }
 
-    /// Writes the rows that have changed. `None` if they are incomplete, so that a new backup is needed.
-    async fn ship(&self, mut backup: CurrentBackup) -> Option<CurrentBackup> {
+    /// Writes the rows that have changed to the current backup, and to the one that is being uploaded.
+    async fn ship(&mut self) {
         let Some(changed) = self.store.take_changes() else {
-            tracing::info!(
-                "More has changed than is kept in memory; beginning a new backup for the standby."
-            );
-            return None;
+            self.discard_incomplete();
+            return;
         };
         let now = self.clock.now();
         if !changed.is_empty() {
-            backup.files += 1;
-            backup.bytes += changed.size();
-            self.write_changes(&backup, &changed).await;
+            self.ship_to_upload(&changed).await;
+            self.ship_to_current(&changed).await;
         }
-        self.status
-            .send_modify(|status| status.report_shipped(changed.last_commit, now));
-        Some(backup)
+        if self.progress.current.is_some() {
+            self.status
+                .send_modify(|status| status.report_shipped(changed.last_commit, now));
+        }
     }
 
-    async fn write_changes(&self, backup: &CurrentBackup, changed: &ChangedRows) {
-        let header = ChangesHeader {
-            backup: backup.name.clone(),
-            number: backup.files,
-            taken_at: self.clock.now(),
+    /// Rows are missing, so only a new backup can be restored with all of them.
+    fn discard_incomplete(&mut self) {
+        let is_uploading = matches!(self.progress.background, Background::Upload(_));
+        if self.progress.current.take().is_some() || is_uploading {
+            tracing::info!(
+                "More has changed than is kept in memory; beginning a new backup for the standby."
+            );
+        }
+        self.abandon_upload();
+    }
+
+    fn abandon_upload(&mut self) {
+        if matches!(self.progress.background, Background::Upload(_)) {
+            self.progress.background = Background::Idle;
+            self.begin_removal();
+        }
+    }
+
+    async fn ship_to_upload(&mut self, changed: &ChangedRows) {
+        let Background::Upload(Upload { backup, .. }) = &mut self.progress.background else {
+            return;
         };
-        let mut attempt = 0;
-        loop {
-            let file = changed.to_file(&header).map_err(store::BackupError::from);
-            let written = match file {
-                Ok(file) => {
-                    let write = self
-                        .place
-                        .write_changes(&backup.name, backup.files, file.into());
-                    write.await
-                }
-                Err(error) => Err(error.into()),
-            };
-            match written {
-                Ok(()) => return self.status.send_modify(|status| status.ship_problem = None),
-                Err(error) => self.pause_after(&error, &mut attempt).await,
+        let result = write_changes(&self.place, &self.clock, backup, changed).await;
+        let (name, files) = (backup.name.clone(), backup.files);
+        match result {
+            Ok(()) => self.note_files(&name, files),
+            Err(error) => {
+                self.upload_failed(&error);
+                self.abandon_upload();
             }
         }
     }
 
-    async fn pause_after(&self, error: &PlaceError, attempt: &mut usize) {
-        let now = self.clock.now();
-        let text = error.to_string();
+    async fn ship_to_current(&mut self, changed: &ChangedRows) {
+        let mut attempt = 0;
+        while !changed.is_empty()
+            && let Some(backup) = &mut self.progress.current
+        {
+            match write_changes(&self.place, &self.clock, backup, changed).await {
+                Ok(()) => {
+                    let (name, files) = (backup.name.clone(), backup.files);
+                    self.note_files(&name, files);
+                    self.status.send_modify(|status| status.ship_problem = None);
+                    return;
+                }
+                Err(error) => {
+                    self.report_problem(&error);
+                    tokio::time::sleep(pause_after(attempt)).await;
+                    attempt += 1;
+                }
+            }
+        }
+    }
+
+    /// Notes the number of files of a backup for the next renewal, which writes it into the record.
+    fn note_files(&mut self, name: &str, files: u64) {
+        let mut backups = self.backups.iter_mut();
+        let Some(backup) = backups.find(|backup| backup.name == name) else {
+            return;
+        };
+        backup.changes = files;
+        self.lists.send_if_modified(|list| {
+            list.backups.clone_from(&self.backups);
+            // A renewal of its own would take as long as the file.
+            false
+        });
+    }
+
+    fn report_problem(&self, error: &PlaceError) {
+        let (text, now) = (error.to_string(), self.clock.now());
         self.status
             .send_modify(|status| status.report_ship_problem(text, now));
-        let pause = RETRY_PAUSES.get(*attempt).or(RETRY_PAUSES.last());
-        *attempt += 1;
-        tokio::time::sleep(pause.copied().unwrap_or_default()).await;
     }
 }
+
+/// Writes the next file of changed rows of a backup.
+async fn write_changes(
+    place: &StandbyPlace,
+    clock: &Clock,
+    backup: &mut CurrentBackup,
+    changed: &ChangedRows,
+) -> Result<(), PlaceError> {
+    let header = ChangesHeader {
+        backup: backup.name.clone(),
+        number: backup.files + 1,
+        taken_at: clock.now(),
+    };
+    let file = changed.to_file(&header).map_err(store::BackupError::from)?;
+    let written = place.write_changes(&backup.name, header.number, file.into());
+    written.await?;
+    backup.files = header.number;
+    backup.bytes += changed.size();
+    Ok(())
+}
+
+fn pause_after(attempt: usize) -> Duration {
+    let pause = RETRY_PAUSES.get(attempt).or(RETRY_PAUSES.last());
+    pause.copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use domain::time::Timestamp;
+use vendors::http::Redactor;
+
+use super::*;
+use crate::config::{PlaceConfig, ProxyConfig};
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+struct Place {
+    _dir: tempfile::TempDir,
+    place: StandbyPlace,
+}
+
+impl Place {
+    /// A place in which machine `a` has a backup and a lease, by a clock that is far behind.
+    async fn of_a(lease: Duration, adjust: impl FnOnce(&mut StoredBackup)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = PlaceConfig::Folder(dir.path().to_owned());
+        let place = StandbyPlace::open(&config, &ProxyConfig::default(), &Redactor::default());
+        let place = place.unwrap();
+        let mut backup = StoredBackup::begun("1".to_owned(), NOW);
+        backup.parts = Some(1);
+        adjust(&mut backup);
+        let lease_ms = lease.as_millis() as u64;
+        let record = PlaceRecord {
+            backups: vec![backup],
+            ..PlaceRecord::first(&identity("a"), lease_ms, Timestamp::EPOCH)
+        };
+        place.replace_record(&record, None).await.unwrap();
+        Self { _dir: dir, place }
+    }
+
+    async fn claim(&self, id: &str, has_key: bool) -> Result<ClaimedLease, TakeOverError> {
+        let take_over = TakeOver {
+            place: &self.place,
+            identity: &identity(id),
+            held: HeldLease::Await,
+            has_key,
+            clock: &Clock::System,
+            notify: &|_| {},
+        };
+        take_over.claim().await
+    }
+
+    async fn record(&self) -> PlaceRecord {
+        self.place.read_record().await.unwrap().unwrap().0
+    }
+}
+
+fn identity(id: &str) -> StandbyIdentity {
+    StandbyIdentity {
+        id: id.to_owned(),
+        epoch: None,
+    }
+}
+
+#[tokio::test]
+async fn a_restore_that_fails_gives_the_lease_back() {
+    let place = Place::of_a(Duration::from_millis(100), |_| {}).await;
+    let claimed = place.claim("b", true).await.unwrap();
+    let failed = async { Err::<(), _>(TakeOverError::NoBackup("x".to_owned())) };
+    claimed.hold_during(failed).await.unwrap_err();
+    let record = place.record().await;
+    assert_eq!((record.holder.as_str(), record.epoch), ("b", 2));
+    assert!(record.released);
+    let claimed = place.claim("a", true).await.unwrap();
+    assert!(!place.record().await.released);
+    assert_eq!(claimed.record().epoch, 3);
+}
+
+#[tokio::test]
+async fn a_claim_is_renewed_during_the_restore() {
+    let lease = Duration::from_millis(400);
+    let place = Place::of_a(lease, |_| {}).await;
+    let claimed = place.claim("b", true).await.unwrap();
+    let restore = async {
+        tokio::time::sleep(3 * lease).await;
+        Ok::<_, TakeOverError>(())
+    };
+    let other = async {
+        let claim = tokio::time::timeout(2 * lease, place.claim("c", true));
+        assert!(claim.await.is_err(), "claimed beside a restore");
+    };
+    let (restored, ()) = tokio::join!(claimed.hold_during(restore), other);
+    restored.unwrap();
+    assert_eq!(place.record().await.holder, "b");
+}
+
+#[tokio::test]
+async fn a_machine_that_cannot_restore_claims_nothing() {
+    let lease = Duration::from_millis(100);
+    let with_secrets = Place::of_a(lease, |backup| backup.sealed_secrets = 2).await;
+    let error = with_secrets.claim("b", false).await.err().unwrap();
+    assert!(matches!(error, TakeOverError::KeyMissing(2)), "{error}");
+    let newer = Place::of_a(lease, |backup| backup.schema = Some(99)).await;
+    let error = newer.claim("b", true).await.err().unwrap();
+    assert!(matches!(error, TakeOverError::NewerSchema(_)), "{error}");
+    let incomplete = Place::of_a(lease, |backup| backup.parts = None).await;
+    let error = incomplete.claim("b", true).await.err().unwrap();
+    assert!(matches!(error, TakeOverError::NoBackup(_)), "{error}");
+    for place in [with_secrets, newer, incomplete] {
+        assert_eq!(place.record().await.holder, "a");
+    }
+}
+
+#[tokio::test]
+async fn clocks_are_not_compared() {
+    let place = Place::of_a(Duration::from_secs(60), |_| {}).await;
+    let claim = place.claim("b", true);
+    let claim = tokio::time::timeout(Duration::from_millis(300), claim);
+    assert!(claim.await.is_err());
+}
