@@ -15,7 +15,7 @@ use engine::standby::take_over::{HeldLease, TakeOver, TakeOverError, fetch, is_c
 use engine::standby::{PlaceRecord, StandbyPlace};
 use store::{
     Backup, BackupError, ReplacedFiles, RestoredSecrets, SECRETS_KEY_FILE, STORE_FILE,
-    StagedRestore, StandbyIdentity,
+    StagedRestore, StandbyIdentity, remove_replaced_stores,
 };
 
 use vendors::http::Redactor;
@@ -25,6 +25,9 @@ use super::local_service::{ControlClient, ServiceLocation};
 
 /// Folder in the data folder for objects of a place. The next restore removes what an interrupted one has left.
 const FETCHED_DIR: &str = ".restore.fetched";
+
+/// Number of replaced stores that a take-over keeps: it may be repeated by a service manager.
+const KEPT_STORES: usize = 2;
 
 /// Arguments of `restore`.
 #[derive(Debug, clap::Args)]
@@ -177,6 +180,7 @@ async fn fetch_and_install(
         // On a thread of its own, beside the renewals of the lease.
         let install = move || {
             restore.install(backup)?;
+            remove_replaced_stores(&restore.dir, KEPT_STORES)?;
             let epoch = Some(record.epoch);
             Ok(StandbyIdentity { epoch, ..identity }.save(&restore.dir)?)
         };

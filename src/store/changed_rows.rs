@@ -287,4 +287,24 @@ mod tests {
         let error = refused(&files).unwrap();
         assert!(error.contains("not a backup"), "{error}");
     }
+
+    #[tokio::test]
+    async fn keys_that_do_not_have_the_form_of_their_type_are_damage() {
+        let store = Store::in_memory().unwrap();
+        let mut files = Files {
+            dir: tempfile::tempdir().unwrap(),
+            changes: Vec::new(),
+        };
+        let snapshot = store.begin_change_log().unwrap();
+        let mut backup = std::fs::File::create(files.dir.path().join("backup")).unwrap();
+        back_up_snapshot(&snapshot.tx, NOW, &mut backup).unwrap();
+        let mut records = Vec::new();
+        encode::<(&str, u64)>(&mut records, NUMBERED.name(), b"x", Some(b"1"));
+        files.add(&ChangedRows {
+            last_commit: 1,
+            records,
+        });
+        let refused = files.restore().err().map(|error| error.to_string());
+        assert_eq!(refused, Some(BackupError::Damaged.to_string()));
+    }
 }

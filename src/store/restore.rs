@@ -5,6 +5,7 @@ use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use redb::{Database, Key, ReadableDatabase, TableDefinition, WriteTransaction};
@@ -71,13 +72,16 @@ impl StagedRestore {
         let stage = dir.join(STAGING_DIR);
         remove_stage(&stage)?;
         DirBuilder::new().mode(0o700).create(&stage)?;
-        let created = fill(&mut backup, &stage.join(STORE_FILE), secrets).and_then(|db| {
+        let create = || {
+            let db = fill(&mut backup, &stage.join(STORE_FILE), secrets)?;
             migrations::migrate_to_latest(&db)?;
             mark_outcomes_unknown(&db, now)?;
             read_all(&db)?;
             Ok(db)
-        });
-        match created {
+        };
+        // redb panics on keys that do not have the form of their type.
+        let created = catch_unwind(AssertUnwindSafe(create));
+        match created.unwrap_or(Err(BackupError::Damaged)) {
             Ok(db) => Ok(Self {
                 header: backup.header,
                 dir: dir.to_owned(),
@@ -311,7 +315,8 @@ fn mark_outcomes_unknown(db: &Database, now: Timestamp) -> StoreResult<()> {
     {
         let view = WriteTx::new(&tx);
         let with_unknown_outcome = |entry: OutboxEntry| OutboxEntry {
-            outcome_unknown_since: Some(entry.outcome_unknown_since.unwrap_or(now)),
+            // A later attempt may have been under way until the machine was lost.
+            outcome_unknown_since: Some(now),
             claimed_at: None,
             ..entry
         };
@@ -348,6 +353,29 @@ fn path_with_time(path: &Path, now: Timestamp) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", now.to_string().replace(':', "-")));
     path.with_file_name(name)
+}
+
+/// Removes the stores that earlier restores have replaced, except for the newest `kept`.
+///
+/// # Errors
+/// If the folder cannot be read, or a file cannot be removed.
+pub fn remove_replaced_stores(dir: &Path, kept: usize) -> io::Result<()> {
+    let prefix = format!("{STORE_FILE}.");
+    let is_replaced = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let time = name.and_then(|name| name.strip_prefix(&prefix));
+        time.is_some_and(|time| time.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
+    let paths = entries.into_iter().map(|entry| entry.path());
+    let mut replaced: Vec<PathBuf> = paths.filter(is_replaced).collect();
+    // The time in their names sorts them.
+    replaced.sort();
+    let surplus = replaced.len().saturating_sub(kept);
+    replaced
+        .into_iter()
+        .take(surplus)
+        .try_for_each(fs::remove_file)
 }
 
 fn rename_with_time(path: &Path, now: Timestamp) -> io::Result<PathBuf> {
@@ -397,6 +425,14 @@ mod tests {
         };
         let pushed = store.write(move |tx| outbox::push(tx, &effect, Timestamp::EPOCH));
         pushed.await.unwrap();
+        // The second attempt of two was under way when the machine was lost.
+        for _ in 0..2 {
+            let entry = store.read(|tx| Ok(outbox::pending(tx)?.remove(0))).unwrap();
+            let claim = move |tx: &WriteTx<'_>| {
+                outbox::claim(tx, &entry.queue_key, entry.seq, Timestamp::EPOCH)
+            };
+            store.write(claim).await.unwrap();
+        }
         let staged = staged(dir.path(), &store).await.unwrap();
         let tx = ReadTx::new(staged.db.begin_read().unwrap());
         let pending = outbox::pending(&tx).unwrap();
@@ -404,6 +440,21 @@ mod tests {
         assert_eq!(pending[0].outcome_unknown_since, Some(NOW));
         let pushed_at = pending[0].pushed_at;
         assert_eq!(pushed_at, Timestamp::EPOCH, "the idempotency key stays");
+    }
+
+    #[test]
+    fn keeps_the_newest_replaced_stores() {
+        let dir = tempfile::tempdir().unwrap();
+        let replaced = |day: u8| format!("{STORE_FILE}.2026-11-{day:02}T01-02-03.456Z");
+        let others = [STORE_FILE.to_owned(), format!("{STORE_FILE}.moved")];
+        for name in others.iter().cloned().chain((1..5).map(replaced)) {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        remove_replaced_stores(dir.path(), 2).unwrap();
+        for name in others.iter().cloned().chain((3..5).map(replaced)) {
+            assert!(dir.path().join(&name).exists(), "{name}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4);
     }
 
     #[tokio::test]
