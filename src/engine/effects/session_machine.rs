@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::app::{App, Core, Vendors};
+use crate::app::{App, Vendors};
 use domain::agent::AgentName;
 use domain::crypto::sha256_hex;
 use domain::effect::RunSpec;
@@ -192,7 +192,7 @@ async fn required_environment(
     run_spec: &RunSpec,
 ) -> Result<EnvVarMap, EffectFailure> {
     let nonce = app.secrets.run_tokens.session_nonce(&job.id);
-    store_nonce_hash(&app.core, job, sha256_hex(nonce.expose())).await?;
+    store_nonce_hash(app, job, sha256_hex(nonce.expose())).await?;
     let github = github(&app.vendors)?;
     let inputs = run_config(app, job, run_spec).to_inputs();
     let run_config = serde_json::to_string(&inputs)
@@ -222,12 +222,13 @@ async fn required_environment(
         .collect())
 }
 
-async fn store_nonce_hash(core: &Core, job: &Job, hash: String) -> Result<(), EffectFailure> {
+/// Stores the hash of a nonce. With a standby, it is at its place before the machine can present the nonce.
+async fn store_nonce_hash(app: &App, job: &Job, hash: String) -> Result<(), EffectFailure> {
     if job.nonce_hash.as_ref() == Some(&hash) {
         return Ok(());
     }
     let id = job.id.clone();
-    let stored = core.store.write(move |tx| {
+    let stored = app.core.store.write(move |tx| {
         let Some(mut job) = jobs::get(tx, &id)? else {
             return Ok(());
         };
@@ -236,7 +237,11 @@ async fn store_nonce_hash(core: &Core, job: &Job, hash: String) -> Result<(), Ef
     });
     stored
         .await
-        .map_err(|error| EffectFailure::transient(&error.to_string()))
+        .map_err(|error| EffectFailure::transient(&error.to_string()))?;
+    match &app.live.standby {
+        Some(standby) => standby.permit().await.map_err(EffectFailure::transient),
+        None => Ok(()),
+    }
 }
 
 /// Decrypted secrets of the job's team, for the environment of its machine.
