@@ -60,12 +60,13 @@ pub async fn run(app: App, stop: ShutdownSignal) {
         app.live
             .heartbeats
             .expect_within(NAME, CHECK_INTERVAL + HEARTBEAT_GRACE);
-        if let Err(error) = start_due(&app, &mut busy, &mut attempts) {
+        let is_open = app.live.standby.as_ref().is_none_or(Standby::is_open);
+        if is_open && let Err(error) = start_due(&app, &mut busy, &mut attempts) {
             tracing::error!(%error, "Failed to read the outbox.");
         }
         tokio::select! {
             () = app.core.store.outbox_notifier().notified() => {}
-            () = until_next_due(&app) => {}
+            () = until_next_due(&app, is_open) => {}
             () = tokio::time::sleep(CHECK_INTERVAL) => {}
             Some(ended) = attempts.join_next() => release(ended, &mut busy),
             () = stop.requested() => {}
@@ -123,9 +124,6 @@ fn start_due(
     if let DiskSpace::Full(_) = app.core.store.disk_space() {
         return Ok(());
     }
-    if !app.live.standby.as_ref().is_none_or(Standby::is_open) {
-        return Ok(());
-    }
     let free = MAX_CONCURRENT_KEYS.saturating_sub(busy.len());
     let due = app.core.store.read(|tx| {
         outbox::due(tx, app.core.now(), free, |queue_key| {
@@ -159,9 +157,13 @@ fn release(
     }
 }
 
-async fn until_next_due(app: &App) {
-    if let Some(standby) = &app.live.standby {
-        standby.opened().await;
+/// Resolves when an entry becomes due. While the standby permits nothing, resolves when it does: entries that are due
+/// already wait for it.
+async fn until_next_due(app: &App, is_open: bool) {
+    if let Some(standby) = &app.live.standby
+        && !is_open
+    {
+        return standby.opened().await;
     }
     let core = &app.core;
     let next = core
