@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
@@ -39,6 +40,7 @@ pub struct FakeBucket {
     dir: PathBuf,
     /// Held while an object is compared and replaced.
     replacing: Mutex<()>,
+    hides_missing: AtomicBool,
 }
 
 impl FakeBucket {
@@ -48,6 +50,7 @@ impl FakeBucket {
         Ok(Self {
             dir,
             replacing: Mutex::new(()),
+            hides_missing: AtomicBool::new(false),
         })
     }
 
@@ -59,6 +62,11 @@ impl FakeBucket {
     /// Returns the address of the bucket.
     pub fn address(&self) -> String {
         format!("s3://{BUCKET}")
+    }
+
+    /// Makes objects that do not exist forbidden to read, as AWS does for a key without the right to list the bucket.
+    pub fn hide_missing(&self) {
+        self.hides_missing.store(true, Ordering::Relaxed);
     }
 
     /// Returns the names of all objects, sorted.
@@ -99,23 +107,26 @@ impl FakeBucket {
         let path = self.path(&name);
         let _replacing = lock(&self.replacing);
         let answered = match request.method.as_str() {
-            "GET" => read(&path),
+            "GET" => self.read(&path),
             "PUT" => replace(&path, request),
             "DELETE" => delete(&path),
             _ => Ok(error(405, "MethodNotAllowed", "unknown method")),
         };
         answered.unwrap_or_else(|cause| error(500, "InternalError", &cause.to_string()))
     }
-}
 
-fn read(path: &Path) -> io::Result<HttpResponse> {
-    Ok(match content(path)? {
-        Some(bytes) => {
-            let tag = tag_of(&bytes);
-            HttpResponse::new(200, "binary/octet-stream", bytes).header("etag", tag)
-        }
-        None => error(404, "NoSuchKey", "The specified key does not exist."),
-    })
+    fn read(&self, path: &Path) -> io::Result<HttpResponse> {
+        Ok(match content(path)? {
+            Some(bytes) => {
+                let tag = tag_of(&bytes);
+                HttpResponse::new(200, "binary/octet-stream", bytes).header("etag", tag)
+            }
+            None if self.hides_missing.load(Ordering::Relaxed) => {
+                error(403, "AccessDenied", "Access Denied")
+            }
+            None => error(404, "NoSuchKey", "The specified key does not exist."),
+        })
+    }
 }
 
 fn replace(path: &Path, request: &HttpRequest) -> io::Result<HttpResponse> {

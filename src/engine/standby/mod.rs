@@ -61,7 +61,7 @@ pub struct StandbyTimings {
     /// Time before the end of the lease at which its holder begins no more effects and cuts off those under way. A
     /// request that was sent has arrived at the vendor by then.
     pub margin: Duration,
-    /// Maximum age of acknowledged changes that are not in the place, while no effect is due.
+    /// Maximum age of progress that is not in the place. The configuration has a shorter one.
     pub interval: Duration,
 }
 
@@ -71,7 +71,7 @@ impl Default for StandbyTimings {
             lease: Duration::from_secs(45),
             renewal: Duration::from_secs(10),
             margin: Duration::from_secs(10),
-            interval: Duration::from_secs(30),
+            interval: Duration::from_secs(60 * 60),
         }
     }
 }

@@ -66,6 +66,11 @@ pub enum ObjectStoreError {
     /// The bucket did not accept the request.
     #[error(transparent)]
     Bucket(#[from] VendorError),
+    /// The bucket does not permit to read an object, or to see that there is none.
+    #[error(
+        "{0}. The access key needs s3:GetObject for the objects, and s3:ListBucket for the bucket: without it, the answer is the same for an object that does not exist"
+    )]
+    Unreadable(VendorError),
 }
 
 impl ObjectStoreError {
@@ -75,7 +80,9 @@ impl ObjectStoreError {
             ObjectStoreError::Folder { cause, .. } => {
                 cause.kind() != io::ErrorKind::PermissionDenied
             }
-            ObjectStoreError::Bucket(error) => !error.is_permanent(),
+            ObjectStoreError::Bucket(error) | ObjectStoreError::Unreadable(error) => {
+                !error.is_permanent()
+            }
         }
     }
 }
@@ -88,7 +95,15 @@ impl ObjectStore {
     pub async fn get(&self, name: &str) -> Result<Option<Object>, ObjectStoreError> {
         match self {
             ObjectStore::Folder(folder) => folder.get(name).await,
-            ObjectStore::Bucket(bucket) => Ok(bucket.get(name).await?),
+            ObjectStore::Bucket(bucket) => {
+                bucket
+                    .get(name)
+                    .await
+                    .map_err(|error| match error.status() {
+                        Some(403) => ObjectStoreError::Unreadable(error),
+                        _ => error.into(),
+                    })
+            }
         }
     }
 
