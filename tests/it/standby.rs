@@ -110,13 +110,24 @@ impl Machines {
         ServiceProcess::start(dir, &flags.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Starts the service, which must refuse. Returns its message.
+    /// Starts the service, which must refuse because the state must be restored first. Returns its message.
     fn refused(&self, dir: &Path) -> String {
-        let mut serve = command(&["serve", "--port", "0", "--data-dir"]);
+        let (code, stderr) = self.failed_start(dir, 0);
+        assert_eq!(code, 75, "{stderr}");
+        stderr
+    }
+
+    /// Starts the service on a port. Returns its exit code and message.
+    fn failed_start(&self, dir: &Path, port: u16) -> (i32, String) {
+        let mut serve = command(&["serve", "--port", &port.to_string(), "--data-dir"]);
         let output = serve.arg(dir).args(self.serve_flags(dir)).output().unwrap();
         let (code, _, stderr) = exit_and_output(&output);
-        assert_eq!(code, 78, "{stderr}");
-        stderr
+        (code, stderr)
+    }
+
+    fn record(&self) -> Value {
+        let record = self.env.vendors.bucket().object("standby.json").unwrap();
+        serde_json::from_slice(&record).unwrap()
     }
 
     /// Runs `restore --latest` on a data folder. Returns exit code, standard output, and standard error.
@@ -193,7 +204,7 @@ async fn another_machine_takes_over_what_a_killed_one_has_acknowledged() {
     flags.retain(|flag| flag != "--quick");
     let mut doctor = command(&["doctor", "--json", "--data-dir"]);
     let (_, stdout, stderr) = exit_and_output(&doctor.arg(&first).args(flags).output().unwrap());
-    let report: Value = serde_json::from_str(&stdout).unwrap();
+    let report: Value = serde_json::from_str(&stdout).expect(&stderr);
     let findings = report["findings"].as_array().unwrap();
     let finding = findings.iter().find(|one| one["check"] == "standby");
     let text = finding.map_or(String::new(), |finding| finding["what"].to_string());
@@ -316,9 +327,64 @@ async fn a_suspended_service_ends_when_it_wakes_up() {
     let (code, _, stderr) = machines.restore(&second, &["--when-free"]);
     assert_eq!(code, 0, "{stderr}");
     let _service = machines.start(&second);
+    // Received only after the wake-up.
+    let late = {
+        let dir = first.clone();
+        let body = json!({ "maxInProgressAiIssues": 9 });
+        tokio::spawn(async move {
+            control_request(&dir, Method::PATCH, "/api/mappings/ENG", Some(body)).await
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(500)).await;
     kill_process(pid, Signal::CONT).unwrap();
     assert_eq!(suspended.wait_for_exit(), 1);
     machines.wait_for_runs(&["ENG-1", "ENG-2"]).await;
+    // An error if the process has ended before its answer.
+    if let Ok((status, body)) = late.await {
+        assert_eq!(status, 503, "{body}");
+    }
+}
+
+/// A service that cannot work must not keep another machine waiting with the renewals of its attempts to start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_fails_renews_no_lease() {
+    let machines = Machines::new().await;
+    let first = machines.first_dir();
+    assert_eq!(machines.start(&first).stop(), 0);
+    let record = machines.record();
+    let used = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = used.local_addr().unwrap().port();
+    let (code, stderr) = machines.failed_start(&first, port);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stderr.contains("is another service using the port"),
+        "{stderr}"
+    );
+    assert_eq!(machines.record(), record);
+
+    // An empty store must not become the latest state.
+    let (store, moved) = (first.join("agent-implement.redb"), first.join("moved.redb"));
+    std::fs::rename(&store, &moved).unwrap();
+    let message = machines.refused(&first);
+    assert!(
+        message.contains("the store of this data folder is gone"),
+        "{message}"
+    );
+    assert!(!store.exists());
+    assert_eq!(machines.record(), record);
+    let (code, _, stderr) = machines.restore(&first, &["--when-free"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(machines.start(&first).stop(), 0);
+}
+
+/// AWS answers so if the key has no right to list the bucket. It must not look like an empty place, or one that is away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_may_not_list_the_bucket_is_refused() {
+    let machines = Machines::new().await;
+    machines.env.vendors.bucket().hide_missing();
+    let (code, stderr) = machines.failed_start(&machines.first_dir(), 0);
+    assert_eq!(code, 78, "{stderr}");
+    assert!(stderr.contains("s3:ListBucket for the bucket"), "{stderr}");
 }
 
 /// Runs wait for the place, and changes of operators do not.
@@ -378,7 +444,8 @@ async fn damaged_objects_are_not_restored() {
         );
         assert!(stderr.contains("cut off or damaged"), "{stderr}");
         assert!(!second.join("agent-implement.redb").exists());
-        // The lease was taken, so a service must not start before a restore has ended well.
+        // The lease was taken and given back. A service must not start before a restore has ended well.
+        assert_eq!(machines.record()["released"], true);
         let message = machines.refused(&second);
         assert!(message.contains("was not finished"), "{message}");
         machines.env.vendors.bucket().put(&name, &original).unwrap();
@@ -468,6 +535,25 @@ async fn a_series_of_backups_keeps_the_newest() {
     let (code, _, stderr) = exit_and_output(&backup.output().unwrap());
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("use another place"), "{stderr}");
+
+    // A service does not replace its store by the series of backups that it wrote.
+    let series = dir.path().join("series");
+    std::fs::create_dir(&series).unwrap();
+    let mut backup = command(&["backup", "--every", "1s", "--to"]);
+    let backup = backup.arg(&series).arg("--data-dir").arg(&data);
+    let mut backup = backup.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(backup.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("Backed up to ")));
+    backup.kill().unwrap();
+    backup.wait().unwrap();
+    let mut serve = command(&["serve", "--port", "0", "--data-dir"]);
+    let serve = serve.arg(&data).arg("--standby-place").arg(&series);
+    let (code, _, stderr) = exit_and_output(&serve.output().unwrap());
+    assert_eq!(code, 78, "{stderr}");
+    assert!(
+        stderr.contains("set STANDBY_PLACE to another place"),
+        "{stderr}"
+    );
     for (arguments, message) in [
         (&["backup", "--to", "/tmp/x"][..], "--every"),
         (
