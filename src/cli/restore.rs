@@ -15,7 +15,7 @@ use engine::standby::take_over::{HeldLease, TakeOver, TakeOverError, fetch, is_c
 use engine::standby::{PlaceRecord, StandbyPlace};
 use store::{
     Backup, BackupError, ReplacedFiles, RestoredSecrets, SECRETS_KEY_FILE, STORE_FILE,
-    StagedRestore, StandbyIdentity, remove_replaced_stores,
+    StagedRestore, StandbyIdentity, Store, remove_replaced_stores, standby_starts,
 };
 
 use vendors::http::Redactor;
@@ -125,7 +125,8 @@ async fn take_over(restore: Arc<Restore>) -> anyhow::Result<ExitCode> {
     let place = &restore.place()?;
     let identity = StandbyIdentity::of_folder(dir)
         .with_context(|| format!("reading the identity of {}", dir.display()))?;
-    if dir.join(STORE_FILE).exists() && is_current(place, &identity).await? {
+    let has_start = |id: &str| restore.has_start(id);
+    if dir.join(STORE_FILE).exists() && is_current(place, &identity, has_start).await? {
         println!(
             "{} is the store in use. Nothing was restored.",
             dir.display()
@@ -208,6 +209,13 @@ impl Restore {
         let (place, proxies) = options.into_config(from, self.variables.as_ref())?;
         let place = StandbyPlace::open(&place, &proxies, &Redactor::default());
         place.map_err(anyhow::Error::msg)
+    }
+
+    /// Whether the store has the ID of a start. Also if it cannot be opened: the service then says why.
+    fn has_start(&self, id: &str) -> bool {
+        let read = Store::open(&self.dir)
+            .and_then(|store| store.read(|tx| standby_starts::contains(tx, id)));
+        read.unwrap_or(true)
     }
 
     /// Whether there is a key of stored secrets, or none is needed. Whether it is the right one shows a restore.

@@ -67,6 +67,7 @@ mod records;
 mod restore;
 mod retention;
 mod standby_identity;
+pub mod standby_starts;
 mod table;
 mod tables;
 mod writer;

@@ -377,6 +377,31 @@ async fn a_start_that_fails_renews_no_lease() {
     assert_eq!(machines.start(&first).stop(), 0);
 }
 
+/// A copy of a data folder, or a snapshot of its machine, has the same identity and an older store.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_copy_of_a_store_is_not_used() {
+    let machines = Machines::new().await;
+    let first = machines.first_dir();
+    let (store, copy) = (first.join("agent-implement.redb"), first.join("copy.redb"));
+    assert_eq!(machines.start(&first).stop(), 0);
+    std::fs::copy(&store, &copy).unwrap();
+    let service = machines.start(&first);
+    set_cap(&first, 7).await;
+    assert_eq!(service.stop(), 0);
+    std::fs::rename(&copy, &store).unwrap();
+    let message = machines.refused(&first);
+    assert!(
+        message.contains("is a copy, or an older state"),
+        "{message}"
+    );
+    // The command before each start restores what the place has.
+    let (code, stdout, stderr) = machines.restore(&first, &["--when-free", "--replace"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("Restored "), "{stdout}");
+    let _service = machines.start(&first);
+    assert_eq!(cap(&first).await, 7);
+}
+
 /// AWS answers so if the key has no right to list the bucket. It must not look like an empty place, or one that is away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_may_not_list_the_bucket_is_refused() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use domain::time::Timestamp;
-use store::StandbyIdentity;
+use store::{StandbyIdentity, Store, standby_starts};
 use vendors::object_store::{ObjectTag, Replaced};
 
 use super::boot_time::BootTime;
@@ -58,6 +58,7 @@ impl Lease {
     /// If another service works with the place, or has taken over from this data folder.
     pub(super) async fn take(
         place: StandbyPlace,
+        store: &Store,
         mut identity: StandbyIdentity,
         save: impl FnOnce(&StandbyIdentity) -> std::io::Result<()>,
         clock: Clock,
@@ -69,11 +70,13 @@ impl Lease {
             None => (PlaceRecord::first(&identity, lease_ms, now), None),
             Some((record, tag)) => (PlaceRecord { lease_ms, ..record }, Some(tag)),
         };
+        let start = begin_start(&place, store, record.start.as_deref()).await?;
         let sent = BootTime::now();
         let record = PlaceRecord {
             renewal: record.renewal + 1,
             renewed_at: now,
             released: false,
+            start: Some(start),
             ..record
         };
         let tag = match place.replace_record(&record, tag.as_ref()).await? {
@@ -188,6 +191,26 @@ impl Lease {
     fn end_after(&self, sent: BootTime) -> BootTime {
         sent + self.timings.lease.saturating_sub(self.timings.margin)
     }
+}
+
+/// Stores the ID of this start, after a check that the store has the one in the record.
+async fn begin_start(
+    place: &StandbyPlace,
+    store: &Store,
+    recorded: Option<&str>,
+) -> Result<String, StartError> {
+    if let Some(recorded) = recorded
+        && !store.read(|tx| standby_starts::contains(tx, recorded))?
+    {
+        return Err(StartError::StoreOutdated {
+            place: place.to_string(),
+        });
+    }
+    let start = format!("{:032x}", fastrand::u128(..));
+    let (added, recorded) = (start.clone(), recorded.map(str::to_owned));
+    let begun = store.write(move |tx| standby_starts::begin(tx, &added, recorded.as_deref()));
+    begun.await?;
+    Ok(start)
 }
 
 /// Checks that a data folder may work with a place.

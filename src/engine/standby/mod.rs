@@ -23,7 +23,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use domain::time::Timestamp;
-use store::{STORE_FILE, StandbyIdentity, Store};
+use store::{STORE_FILE, StandbyIdentity, Store, StoreError};
 
 use crate::clock::Clock;
 use crate::periodic_task::ShutdownSignal;
@@ -117,6 +117,14 @@ pub enum StartError {
         /// Address of the place.
         place: String,
     },
+    /// The store is not the one that works with the place.
+    #[error(
+        "the store of this data folder is a copy, or an older state, of the one that works with {place}; run 'agent-implement restore --latest --replace'"
+    )]
+    StoreOutdated {
+        /// Address of the place.
+        place: String,
+    },
     /// The place has a series of backups.
     #[error(
         "{place} has backups that 'agent-implement backup --to' wrote for this data folder; set STANDBY_PLACE to another place"
@@ -142,6 +150,9 @@ pub enum StartError {
     /// The place cannot be used.
     #[error("STANDBY_PLACE cannot be used: {0}")]
     Place(#[from] PlaceError),
+    /// The store cannot be read or written.
+    #[error("the start cannot be stored for the standby")]
+    Store(#[from] StoreError),
     /// The identity of the data folder cannot be read or written.
     #[error("standby.json in the data folder cannot be used: {0}")]
     Identity(#[from] io::Error),
@@ -152,7 +163,9 @@ impl StartError {
     pub fn is_temporary(&self) -> bool {
         match self {
             StartError::Place(error) => error.is_temporary(),
-            StartError::Contended { .. } | StartError::RecordMissing { .. } => true,
+            StartError::Contended { .. }
+            | StartError::RecordMissing { .. }
+            | StartError::Store(_) => true,
             _ => false,
         }
     }
@@ -165,6 +178,7 @@ impl StartError {
                 | StartError::TakenOver { .. }
                 | StartError::RestoreUnfinished { .. }
                 | StartError::StoreMissing { .. }
+                | StartError::StoreOutdated { .. }
         )
     }
 }
@@ -318,7 +332,7 @@ impl StandbyStart {
             let identity = StandbyIdentity::of_folder(&setup.data_dir)?;
             let save = |identity: &StandbyIdentity| identity.save(&setup.data_dir);
             let (place, clock) = (setup.place.clone(), setup.clock.clone());
-            Lease::take(place, identity, save, clock, setup.timings).await
+            Lease::take(place, &store, identity, save, clock, setup.timings).await
         })
         .await?;
         status.send_modify(|status| status.leased_until = leased_until);
@@ -416,11 +430,15 @@ impl Standby {
     /// a place that cannot be written: what runs and vendors report must be kept here rather than be refused. Nothing is
     /// acknowledged after the lease has ended for another reason, because another service may work without it.
     pub async fn covered(&self) -> bool {
+        self.covered_within(ACKNOWLEDGEMENT_TIMEOUT).await
+    }
+
+    async fn covered_within(&self, limit: Duration) -> bool {
         let commit = self.store.last_commit();
         let is_done = |status: &StandbyStatus| {
             status.has_shipped(commit) || status.problem().is_some() || status.lost.is_some()
         };
-        let is_met = self.ships(ACKNOWLEDGEMENT_TIMEOUT, is_done).await;
+        let is_met = self.ships(limit, is_done).await;
         let status = self.status.borrow();
         let is_away = status.problem().is_some();
         is_met && status.lost.is_none() && (is_away || !status.has_lapsed())
@@ -460,3 +478,6 @@ impl Standby {
         self.status.borrow().clone()
     }
 }
+
+#[cfg(test)]
+mod tests;

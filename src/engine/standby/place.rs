@@ -39,6 +39,9 @@ pub struct PlaceRecord {
     /// Whether the holder has given the lease back, so that it is free at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub released: bool,
+    /// ID of the start of the holder's service; `None` while its store is being restored.
+    #[serde(default)]
+    pub start: Option<String>,
     /// Backups, the oldest first.
     pub backups: Vec<StoredBackup>,
 }
@@ -60,6 +63,7 @@ impl PlaceRecord {
             renewed_at: now,
             lease_ms,
             released: false,
+            start: None,
             backups: Vec::new(),
         }
     }
@@ -74,9 +78,10 @@ impl PlaceRecord {
         self.lease_ms == 0 && self.epoch == SERIES_EPOCH
     }
 
-    /// Whether the holder is that of another version of the record.
+    /// Whether the holder is that of another version of the record. A copy of its data folder has another start.
     pub(super) fn has_holder_of(&self, other: &Self) -> bool {
-        self.holder == other.holder && self.epoch == other.epoch
+        let holder = |record: &Self| (record.holder.clone(), record.epoch, record.start.clone());
+        holder(self) == holder(other)
     }
 }
 

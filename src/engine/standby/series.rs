@@ -75,6 +75,7 @@ impl BackupSeries {
                     renewed_at: now,
                     lease_ms: 0,
                     released: false,
+                    start: None,
                     backups: Vec::new(),
                 },
                 None,

@@ -78,16 +78,20 @@ pub enum HeldLease {
 }
 
 /// Whether the store of a data folder is the one that works with the place, so that there is nothing to restore.
+/// `has_start` returns whether the store has the ID of a start.
 ///
 /// # Errors
 /// If the place cannot be read.
 pub async fn is_current(
     place: &StandbyPlace,
     identity: &StandbyIdentity,
+    has_start: impl FnOnce(&str) -> bool,
 ) -> Result<bool, PlaceError> {
     let record = place.read_record().await?;
     Ok(record.is_some_and(|(record, _)| {
-        record.holder == identity.id && Some(record.epoch) == identity.epoch
+        record.holder == identity.id
+            && Some(record.epoch) == identity.epoch
+            && record.start.as_deref().is_none_or(has_start)
     }))
 }
 
@@ -126,7 +130,7 @@ impl TakeOver<'_> {
                 Some((seen_tag, since)) if *seen_tag == tag => *since,
                 _ => Instant::now(),
             };
-            if self.is_free(&record, since) {
+            if Self::is_free(&record, since) {
                 self.check(latest_backup(&record))?;
                 match self.take(record, &tag).await? {
                     Some(claimed) => return Ok(claimed),
@@ -183,8 +187,9 @@ impl TakeOver<'_> {
         }
     }
 
-    fn is_free(&self, record: &PlaceRecord, since: Instant) -> bool {
-        record.released || record.holder == self.identity.id || since.elapsed() >= lease_of(record)
+    fn is_free(record: &PlaceRecord, since: Instant) -> bool {
+        // Even if the holder has the same identity: a copy of a data folder has it, too.
+        record.released || since.elapsed() >= lease_of(record)
     }
 
     /// Checks that a backup can be restored here, as far as its entry in the record tells.
@@ -216,6 +221,7 @@ impl TakeOver<'_> {
             renewal: record.renewal + 1,
             renewed_at: self.clock.now(),
             released: false,
+            start: None,
             ..record
         };
         match self.place.replace_record(&record, Some(tag)).await {

@@ -54,6 +54,7 @@ impl Shipper {
             renewed_at: Timestamp::EPOCH,
             lease_ms: 0,
             released: false,
+            start: None,
             backups: self.backups.clone(),
         };
         let backup = fetch(&self.place, &record, dir.path()).await.unwrap();
