@@ -41,6 +41,7 @@ pub struct FakeBucket {
     /// Held while an object is compared and replaced.
     replacing: Mutex<()>,
     hides_missing: AtomicBool,
+    ignores_conditions: AtomicBool,
 }
 
 impl FakeBucket {
@@ -51,6 +52,7 @@ impl FakeBucket {
             dir,
             replacing: Mutex::new(()),
             hides_missing: AtomicBool::new(false),
+            ignores_conditions: AtomicBool::new(false),
         })
     }
 
@@ -67,6 +69,11 @@ impl FakeBucket {
     /// Makes objects that do not exist forbidden to read, as AWS does for a key without the right to list the bucket.
     pub fn hide_missing(&self) {
         self.hides_missing.store(true, Ordering::Relaxed);
+    }
+
+    /// Ignores conditions of requests, as some services do.
+    pub fn ignore_conditions(&self) {
+        self.ignores_conditions.store(true, Ordering::Relaxed);
     }
 
     /// Returns the names of all objects, sorted.
@@ -108,6 +115,7 @@ impl FakeBucket {
         let _replacing = lock(&self.replacing);
         let answered = match request.method.as_str() {
             "GET" => self.read(&path),
+            "PUT" if self.ignores_conditions.load(Ordering::Relaxed) => write(&path, request),
             "PUT" => replace(&path, request),
             "DELETE" => delete(&path),
             _ => Ok(error(405, "MethodNotAllowed", "unknown method")),
@@ -140,6 +148,10 @@ fn replace(path: &Path, request: &HttpRequest) -> io::Result<HttpResponse> {
     if request.header("if-none-match").is_some() && tag.is_some() {
         return failed("If-None-Match");
     }
+    write(path, request)
+}
+
+fn write(path: &Path, request: &HttpRequest) -> io::Result<HttpResponse> {
     write_atomic(path, &request.body).map_err(io::Error::other)?;
     Ok(HttpResponse::empty(200).header("etag", tag_of(&request.body)))
 }

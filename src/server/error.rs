@@ -152,6 +152,11 @@ impl From<StoreError> for ApiError {
     }
 }
 
+/// Whether a client takes this answer to a change as its receipt. 409: the change was received before.
+pub(crate) fn is_acknowledgement(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::CONFLICT
+}
+
 /// Error of `/runner/*`, returned as a slug.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunnerApiError {

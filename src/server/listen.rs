@@ -25,13 +25,13 @@ use tokio::net::{TcpListener, TcpSocket};
 use tracing::Instrument;
 use tracing::field::Empty;
 use warp::filters::BoxedFilter;
-use warp::http::{Method, Request, StatusCode};
+use warp::http::{Method, Request};
 use warp::reply::{Reply, Response};
 
 use super::client_identity;
 use super::connection_limit::{ConnectionLimit, ConnectionSlot, GuardedBody, TrustLevel};
 use super::control_socket::ControlSocket;
-use super::error::ApiError;
+use super::error::{ApiError, is_acknowledgement};
 use super::file_descriptors::SocketCapacity;
 use super::routing::{self, Peer, RequestOrigin, Router};
 use super::run_socket::RunSocket;
@@ -267,11 +267,6 @@ impl Server<'_> {
             tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
         }
     }
-}
-
-/// Whether a client takes this answer to a change as its receipt. 409: the change was received before.
-fn is_acknowledgement(status: StatusCode) -> bool {
-    status.is_success() || status == StatusCode::CONFLICT
 }
 
 /// Resolves when a connection has sent no request within [`FIRST_HEAD_TIMEOUT`].

@@ -1,9 +1,9 @@
 //! Two machines that share a place for backups: take-over, refusals, and a place that is away.
 
-use std::io::{BufRead, BufReader};
+mod places;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fake_vendors::FakeService;
@@ -11,9 +11,7 @@ use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::process::{
-    ServiceProcess, client_builder, command, control_request, exit_and_output, run,
-};
+use crate::process::{ServiceProcess, client_builder, command, control_request, exit_and_output};
 use crate::test_env::{PortForward, StoppedEnv, TestEnv, TestEnvOptions, forward_port};
 
 /// Key of the stored secrets, which both machines have.
@@ -402,16 +400,6 @@ async fn an_older_copy_of_a_store_is_not_used() {
     assert_eq!(cap(&first).await, 7);
 }
 
-/// AWS answers so if the key has no right to list the bucket. It must not look like an empty place, or one that is away.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_may_not_list_the_bucket_is_refused() {
-    let machines = Machines::new().await;
-    machines.env.vendors.bucket().hide_missing();
-    let (code, stderr) = machines.failed_start(&machines.first_dir(), 0);
-    assert_eq!(code, 78, "{stderr}");
-    assert!(stderr.contains("s3:ListBucket for the bucket"), "{stderr}");
-}
-
 /// Runs wait for the place, and changes of operators do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn effects_wait_for_a_place_that_is_away() {
@@ -438,158 +426,4 @@ async fn effects_wait_for_a_place_that_is_away() {
     assert_eq!(code, 0, "{stderr}");
     let _service = machines.start(&machines.second_dir());
     assert_eq!(cap(&machines.second_dir()).await, 9);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn damaged_objects_are_not_restored() {
-    let machines = Machines::new().await;
-    let (first, second) = (machines.first_dir(), machines.second_dir());
-    let service = machines.start(&first);
-    set_cap(&first, 3).await;
-    service.kill();
-    let names = machines.env.vendors.bucket().object_names();
-    let part = |kind: &str| {
-        names
-            .iter()
-            .find(|name| name.contains(kind))
-            .unwrap()
-            .clone()
-    };
-    for name in [part("/backup-"), part("/changes-")] {
-        let original = machines.env.vendors.bucket().object(&name).unwrap();
-        let mut damaged = original.clone();
-        let middle = damaged.len() / 2;
-        damaged[middle] ^= 1;
-        machines.env.vendors.bucket().put(&name, &damaged).unwrap();
-        let (code, _, stderr) = machines.restore(&second, &["--when-free"]);
-        assert_eq!(code, 1, "{name}: {stderr}");
-        assert!(
-            stderr.contains("reading the latest backup in s3://fake-backups"),
-            "{stderr}"
-        );
-        assert!(stderr.contains("cut off or damaged"), "{stderr}");
-        assert!(!second.join("agent-implement.redb").exists());
-        // The lease was taken and given back. A service must not start before a restore has ended well.
-        assert_eq!(machines.record()["released"], true);
-        let message = machines.refused(&second);
-        assert!(message.contains("was not finished"), "{message}");
-        machines.env.vendors.bucket().put(&name, &original).unwrap();
-    }
-    let (code, _, stderr) = machines.restore(&second, &["--when-free"]);
-    assert_eq!(code, 0, "{stderr}");
-}
-
-/// A folder that is not mounted is missing or empty, while another machine works in it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_place_that_is_not_mounted_is_not_a_fresh_start() {
-    let dir = tempfile::tempdir().unwrap();
-    let (data, place) = (dir.path().join("data"), dir.path().join("place"));
-    let flags = ["--quick", "--standby-place", place.to_str().unwrap()];
-    let refused = || {
-        let mut serve = command(&["serve", "--port", "0", "--data-dir"]);
-        let output = serve.arg(&data).args(flags).output().unwrap();
-        let (code, _, stderr) = exit_and_output(&output);
-        // The service manager tries again.
-        assert_eq!(code, 1, "{stderr}");
-        stderr
-    };
-    let message = refused();
-    assert!(message.contains("mount it, or create it"), "{message}");
-    assert!(!place.exists());
-
-    std::fs::create_dir(&place).unwrap();
-    assert_eq!(ServiceProcess::start(&data, &flags).stop(), 0);
-    let mounted = dir.path().join("mounted");
-    std::fs::rename(&place, &mounted).unwrap();
-    std::fs::create_dir(&place).unwrap();
-    let message = refused();
-    assert!(
-        message.contains("is empty, but this data folder has worked with it"),
-        "{message}"
-    );
-    assert!(!place.join("standby.json").exists());
-
-    // The command that runs before each start waits for the folder, too.
-    std::fs::rename(&data, dir.path().join("lost")).unwrap();
-    std::fs::create_dir(&data).unwrap();
-    let identity = dir.path().join("lost/standby.json");
-    std::fs::copy(identity, data.join("standby.json")).unwrap();
-    let mut restore = command(&["restore", "--latest", "--when-free", "--from"]);
-    let restore = restore.arg(&place).arg("--data-dir").arg(&data);
-    let mut restore = restore.spawn().unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(restore.try_wait().unwrap(), None);
-    std::fs::remove_dir_all(&place).unwrap();
-    std::fs::rename(&mounted, &place).unwrap();
-    assert!(restore.wait().unwrap().success());
-    assert!(data.join("agent-implement.redb").exists());
-}
-
-/// Whole backups at an interval, without a lease, from outside of the service.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_series_of_backups_keeps_the_newest() {
-    let dir = tempfile::tempdir().unwrap();
-    let (data, place) = (dir.path().join("data"), dir.path().join("place"));
-    std::fs::create_dir(&place).unwrap();
-    let service = ServiceProcess::start(&data, &[]);
-    let mut backup = command(&["backup", "--every", "1s", "--keep", "2", "--to"]);
-    let backup = backup.arg(&place).arg("--data-dir").arg(&data);
-    let mut backup = backup.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(backup.stdout.take().unwrap()).lines();
-    let mut next = || lines.next().unwrap().unwrap();
-    assert!(next().starts_with("Writing backups of "));
-    for _ in 0..4 {
-        assert!(next().starts_with("Backed up to "));
-    }
-    backup.kill().unwrap();
-    backup.wait().unwrap();
-    let folders = std::fs::read_dir(&place).unwrap().flatten();
-    let folders = folders.filter(|entry| entry.path().is_dir()).count();
-    assert!((2..=3).contains(&folders), "{folders}");
-    service.kill();
-
-    let restored = dir.path().join("restored");
-    let mut restore = command(&["restore", "--latest", "--from"]);
-    let restore = restore.arg(&place).arg("--data-dir").arg(&restored);
-    let (code, stdout, stderr) = exit_and_output(&restore.output().unwrap());
-    assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("Restored "), "{stdout}");
-    // The restored folder has taken the place, so the first one may not write there any more.
-    let mut backup = command(&["backup", "--every", "1s", "--to"]);
-    let backup = backup.arg(&place).arg("--data-dir").arg(&data);
-    let (code, _, stderr) = exit_and_output(&backup.output().unwrap());
-    assert_eq!(code, 1, "{stderr}");
-    assert!(stderr.contains("use another place"), "{stderr}");
-
-    // A service does not replace its store by the series of backups that it wrote.
-    let series = dir.path().join("series");
-    std::fs::create_dir(&series).unwrap();
-    let mut backup = command(&["backup", "--every", "1s", "--to"]);
-    let backup = backup.arg(&series).arg("--data-dir").arg(&data);
-    let mut backup = backup.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(backup.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().starts_with("Backed up to ")));
-    backup.kill().unwrap();
-    backup.wait().unwrap();
-    let mut serve = command(&["serve", "--port", "0", "--data-dir"]);
-    let serve = serve.arg(&data).arg("--standby-place").arg(&series);
-    let (code, _, stderr) = exit_and_output(&serve.output().unwrap());
-    assert_eq!(code, 78, "{stderr}");
-    assert!(
-        stderr.contains("set STANDBY_PLACE to another place"),
-        "{stderr}"
-    );
-    for (arguments, message) in [
-        (&["backup", "--to", "/tmp/x"][..], "--every"),
-        (
-            &["backup", "--to", "/tmp/x", "--every", "5"],
-            "such as 30s, 15m or 6h",
-        ),
-        (&["restore", "--latest"], "--from"),
-        (&["restore"], "<FILE>"),
-    ] {
-        let (code, _, stderr) = exit_and_output(&run(arguments));
-        assert_eq!(code, 2, "{stderr}");
-        assert!(stderr.contains(message), "{stderr}");
-    }
 }

@@ -87,6 +87,7 @@ impl Lease {
                 });
             }
         };
+        check_conditions(&place, &record).await?;
         // Later than the record, so that an identity with a number is one whose record was there.
         if identity.epoch != Some(record.epoch) {
             identity.epoch = Some(record.epoch);
@@ -211,6 +212,19 @@ async fn begin_start(
     let begun = store.write(move |tx| standby_starts::begin(tx, &added, recorded.as_deref()));
     begun.await?;
     Ok(start)
+}
+
+/// Checks that a place does not replace a record that has changed: some services of buckets ignore the condition. `record`
+/// is the current one, so nothing is lost.
+async fn check_conditions(place: &StandbyPlace, record: &PlaceRecord) -> Result<(), StartError> {
+    let other = ObjectTag::of_no_object();
+    match place.replace_record(record, Some(&other)).await {
+        Ok(Replaced::Done(_)) => Err(StartError::Unconditional {
+            place: place.to_string(),
+        }),
+        // An error says nothing about that.
+        Ok(Replaced::Changed) | Err(_) => Ok(()),
+    }
 }
 
 /// Checks that a data folder may work with a place.

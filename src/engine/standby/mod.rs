@@ -125,6 +125,14 @@ pub enum StartError {
         /// Address of the place.
         place: String,
     },
+    /// The place replaces objects that have changed.
+    #[error(
+        "{place} ignores If-Match, so two services could work at once; use a bucket of a service that supports conditional writes"
+    )]
+    Unconditional {
+        /// Address of the place.
+        place: String,
+    },
     /// The place has a series of backups.
     #[error(
         "{place} has backups that 'agent-implement backup --to' wrote for this data folder; set STANDBY_PLACE to another place"

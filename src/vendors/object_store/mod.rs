@@ -41,6 +41,13 @@ pub struct Object {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectTag(String);
 
+impl ObjectTag {
+    /// Tag that no object has.
+    pub fn of_no_object() -> Self {
+        Self(format!("\"{:032}\"", 0))
+    }
+}
+
 /// Outcome of replacing an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replaced {
