@@ -3,6 +3,8 @@
 //! The runtime compiles about three kilobytes of code for each type of task, and does so for both of its schedulers. The
 //! futures and closures of these tasks are boxed, so that all are of one type.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 use std::any::Any;
 use std::panic::resume_unwind;
 use std::pin::Pin;
