@@ -375,6 +375,37 @@ async fn a_start_that_fails_renews_no_lease() {
     assert_eq!(machines.start(&first).stop(), 0);
 }
 
+/// A copy of a whole machine starts while the original works.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_machine_waits_for_the_original() {
+    let machines = Machines::new().await;
+    let (first, copy) = (machines.first_dir(), machines.second_dir());
+    let service = machines.start(&first);
+    set_cap(&first, 6).await;
+    std::fs::create_dir(&copy).unwrap();
+    for name in ["agent-implement.redb", "standby.json"] {
+        std::fs::copy(first.join(name), copy.join(name)).unwrap();
+    }
+    set_cap(&first, 7).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let message = machines.refused(&copy);
+    assert!(
+        message.contains("is a copy, or an older state"),
+        "{message}"
+    );
+    let (code, _, stderr) = machines.restore(&copy, &["--replace"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stderr.contains("is working with s3://fake-backups"),
+        "{stderr}"
+    );
+    service.kill();
+    let (code, _, stderr) = machines.restore(&copy, &["--when-free", "--replace"]);
+    assert_eq!(code, 0, "{stderr}");
+    let _service = machines.start(&copy);
+    assert_eq!(cap(&copy).await, 7);
+}
+
 /// A copy of a data folder, or a snapshot of its machine, has the same identity and an older store.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_copy_of_a_store_is_not_used() {

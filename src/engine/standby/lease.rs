@@ -3,6 +3,8 @@
 //! The holder renews the lease in the record. By its own clock the lease ends a margin before it does for others, who wait
 //! for the whole lease after they last saw the record change. No two clocks are compared.
 
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -30,10 +32,44 @@ pub(super) struct BackupList {
 /// Lease held by this process.
 pub(super) struct Lease {
     place: StandbyPlace,
+    folder: IdentifiedFolder,
     clock: Clock,
     timings: StandbyTimings,
     record: PlaceRecord,
     tag: ObjectTag,
+}
+
+/// Data folder with its identity.
+pub(super) struct IdentifiedFolder {
+    identity: StandbyIdentity,
+    path: PathBuf,
+}
+
+impl IdentifiedFolder {
+    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
+        let identity = StandbyIdentity::of_folder(&path)?;
+        Ok(Self { identity, path })
+    }
+
+    async fn save(&self) -> io::Result<()> {
+        let (identity, path) = (self.identity.clone(), self.path.clone());
+        let saved = tasks::spawn_blocking(move || identity.save(&path)).await;
+        saved.unwrap_or_else(|error| Err(io::Error::other(error)))
+    }
+
+    /// Stores the number of a renewal, before it is in the record.
+    async fn save_renewal(&mut self, renewal: u64) -> io::Result<()> {
+        self.identity.renewal = Some(renewal);
+        self.save().await
+    }
+
+    /// Stores the number of the holder, after it is in the record: a folder with a number is one whose record was there.
+    async fn save_epoch(&mut self, epoch: u64) -> io::Result<()> {
+        match self.identity.epoch.replace(epoch) == Some(epoch) {
+            true => Ok(()),
+            false => self.save().await,
+        }
+    }
 }
 
 /// Failure of a renewal.
@@ -52,25 +88,25 @@ impl From<PlaceError> for RenewalError {
 
 impl Lease {
     /// Takes the lease for a data folder: creates the record in an empty place, and renews a lease of the same folder.
-    /// `save` stores the changed identity. Returns the lease and its end.
+    /// Returns the lease and its end.
     ///
     /// # Errors
     /// If another service works with the place, or has taken over from this data folder.
     pub(super) async fn take(
         place: StandbyPlace,
         store: &Store,
-        mut identity: StandbyIdentity,
-        save: impl FnOnce(&StandbyIdentity) -> std::io::Result<()>,
+        mut folder: IdentifiedFolder,
         clock: Clock,
         timings: StandbyTimings,
     ) -> Result<(Self, BootTime), StartError> {
         let now = clock.now();
         let lease_ms = u64::try_from(timings.lease.as_millis()).unwrap_or(u64::MAX);
-        let (record, tag) = match permitted_record(&place, &identity, now).await? {
-            None => (PlaceRecord::first(&identity, lease_ms, now), None),
+        let (record, tag) = match permitted_record(&place, &folder.identity, now).await? {
+            None => (PlaceRecord::first(&folder.identity, lease_ms, now), None),
             Some((record, tag)) => (PlaceRecord { lease_ms, ..record }, Some(tag)),
         };
         let start = begin_start(&place, store, record.start.as_deref()).await?;
+        folder.save_renewal(record.renewal + 1).await?;
         let sent = BootTime::now();
         let record = PlaceRecord {
             renewal: record.renewal + 1,
@@ -88,13 +124,10 @@ impl Lease {
             }
         };
         check_conditions(&place, &record).await?;
-        // Later than the record, so that an identity with a number is one whose record was there.
-        if identity.epoch != Some(record.epoch) {
-            identity.epoch = Some(record.epoch);
-            save(&identity)?;
-        }
+        folder.save_epoch(record.epoch).await?;
         let lease = Self {
             place,
+            folder,
             clock,
             timings,
             record,
@@ -151,6 +184,11 @@ impl Lease {
 
     async fn renew(&mut self, list: &BackupList) -> Result<BootTime, RenewalError> {
         loop {
+            let saved = self.folder.save_renewal(self.record.renewal + 1).await;
+            if let Err(error) = saved {
+                // The next start takes the store for a copy, and restores what is in the place.
+                tracing::warn!(%error, "Failed to store the number of a renewal.");
+            }
             let sent = BootTime::now();
             let next = PlaceRecord {
                 renewal: self.record.renewal + 1,
@@ -262,6 +300,9 @@ async fn permitted_record(
             Err(refusal(place, &record, identity, now))
         }
         (Some((record, _)), _) if record.is_of_series() => Err(StartError::PlaceOfSeries {
+            place: place.to_string(),
+        }),
+        (Some((record, _)), _) if !record.is_known_to(identity) => Err(StartError::StoreOutdated {
             place: place.to_string(),
         }),
         (Some((record, tag)), epoch)

@@ -28,7 +28,7 @@ use store::{STORE_FILE, StandbyIdentity, Store, StoreError};
 use crate::clock::Clock;
 use crate::periodic_task::ShutdownSignal;
 use boot_time::BootTime;
-use lease::{BackupList, Lease};
+use lease::{BackupList, IdentifiedFolder, Lease};
 pub(crate) use place::age_text;
 pub use place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
 use shipper::{Progress, Shipper};
@@ -337,10 +337,9 @@ impl StandbyStart {
             demand,
         } = standby;
         let (lease, leased_until) = repeat_while_temporary(async || {
-            let identity = StandbyIdentity::of_folder(&setup.data_dir)?;
-            let save = |identity: &StandbyIdentity| identity.save(&setup.data_dir);
+            let folder = IdentifiedFolder::open(setup.data_dir.clone())?;
             let (place, clock) = (setup.place.clone(), setup.clock.clone());
-            Lease::take(place, &store, identity, save, clock, setup.timings).await
+            Lease::take(place, &store, folder, clock, setup.timings).await
         })
         .await?;
         status.send_modify(|status| status.leased_until = leased_until);

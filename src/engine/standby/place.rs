@@ -78,6 +78,12 @@ impl PlaceRecord {
         self.lease_ms == 0 && self.epoch == SERIES_EPOCH
     }
 
+    /// Whether a data folder with the identity of the holder has begun the last renewal. Its copy has not.
+    pub(super) fn is_known_to(&self, identity: &StandbyIdentity) -> bool {
+        let is_later = |renewal: u64| self.renewal > renewal;
+        self.start.is_none() || !identity.renewal.is_some_and(is_later)
+    }
+
     /// Whether the holder is that of another version of the record. A copy of its data folder has another start.
     pub(super) fn has_holder_of(&self, other: &Self) -> bool {
         let holder = |record: &Self| (record.holder.clone(), record.epoch, record.start.clone());

@@ -91,6 +91,7 @@ pub async fn is_current(
     Ok(record.is_some_and(|(record, _)| {
         record.holder == identity.id
             && Some(record.epoch) == identity.epoch
+            && record.is_known_to(identity)
             && record.start.as_deref().is_none_or(has_start)
     }))
 }

@@ -143,6 +143,7 @@ async fn removed_files_of_changes_are_damage() {
                 &store::StandbyIdentity {
                     id: String::new(),
                     epoch: None,
+                    renewal: None,
                 },
                 0,
                 Timestamp::EPOCH,

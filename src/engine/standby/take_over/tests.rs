@@ -51,6 +51,7 @@ fn identity(id: &str) -> StandbyIdentity {
     StandbyIdentity {
         id: id.to_owned(),
         epoch: None,
+        renewal: None,
     }
 }
 
