@@ -26,7 +26,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use store::{Store, mappings};
 use support::peer;
 use support::table::{self, BenchRow, Threshold, millis};
-use support::{fixtures, vendor_setup};
+use support::{fixtures, service, vendor_setup};
 
 /// Path of the service binary.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
@@ -191,6 +191,7 @@ fn serve_command(dir: &Path) -> Command {
         .args(["serve", "--port", "0", "--data-dir"])
         .arg(dir)
         .env_clear()
+        .envs(service::ALLOCATOR)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());

@@ -46,7 +46,7 @@ struct Service {
 }
 
 /// Allocator settings of the systemd unit and the container image (packaging/systemd, packaging/docker).
-const ALLOCATOR: [(&str, &str); 2] = [
+pub const ALLOCATOR: [(&str, &str); 2] = [
     ("MALLOC_ARENA_MAX", "4"),
     ("MALLOC_MMAP_THRESHOLD_", "32768"),
 ];

@@ -2,7 +2,6 @@
 
 mod places;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,9 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Two machines with a data folder each, and a bucket. The first reaches the bucket through a network that can be cut.
 struct Machines {
     env: StoppedEnv,
-    /// Address at which the first machine reaches the bucket.
-    first_endpoint: SocketAddr,
-    network: Option<PortForward>,
+    network: PortForward,
     /// Data folder of the second machine.
     second: tempfile::TempDir,
 }
@@ -39,28 +36,13 @@ impl Machines {
             ..TestEnvOptions::default()
         };
         let env = TestEnv::with_options(options).await.stop_service().await;
-        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let mut machines = Self {
+        let bucket = env.vendors.bucket_endpoint();
+        let bucket = bucket.strip_prefix("http://").unwrap().parse().unwrap();
+        Self {
+            network: forward_port(([127, 0, 0, 1], 0).into(), bucket).await,
             env,
-            first_endpoint: free.local_addr().unwrap(),
-            network: None,
             second: tempfile::tempdir().unwrap(),
-        };
-        drop(free);
-        machines.connect().await;
-        machines
-    }
-
-    /// Connects the first machine with the bucket.
-    async fn connect(&mut self) {
-        let endpoint = self.env.vendors.bucket_endpoint();
-        let endpoint = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
-        self.network = Some(forward_port(self.first_endpoint, endpoint).await);
-    }
-
-    /// Cuts the first machine from the bucket.
-    async fn disconnect(&mut self) {
-        self.network.take().unwrap().close().await;
+        }
     }
 
     fn first_dir(&self) -> PathBuf {
@@ -75,7 +57,7 @@ impl Machines {
     fn access(&self, dir: &Path) -> Vec<String> {
         let key = self.env.vendors.bucket().key();
         let endpoint = match dir == self.first_dir() {
-            true => format!("http://{}", self.first_endpoint),
+            true => format!("http://{}", self.network.address),
             false => self.env.vendors.bucket_endpoint(),
         };
         let flags = [
@@ -274,13 +256,13 @@ async fn two_services_that_are_alive_for_a_minute_never_start_runs_for_one_ticke
 /// The first machine cannot reach the place, and works on. It must perform nothing once the second one may have begun,
 /// which works beside it for this time.
 async fn work_beside_a_machine_that_is_cut_off(time: Duration) {
-    let mut machines = Machines::new().await;
+    let machines = Machines::new().await;
     let (first, second) = (machines.first_dir(), machines.second_dir());
     let cut_off = machines.start(&first);
     set_cap(&first, 200).await;
     machines.file_ticket("ENG-1");
     machines.wait_for_runs(&["ENG-1"]).await;
-    machines.disconnect().await;
+    machines.network.set_connected(false);
     // Filed while only the first service runs, and taken up by it: it may perform no effect.
     machines.file_ticket("ENG-2");
     let (code, _, stderr) = machines.restore(&second, &["--when-free"]);
@@ -305,7 +287,7 @@ async fn work_beside_a_machine_that_is_cut_off(time: Duration) {
     }
     println!("{} tickets in {:?}", expected.len(), began.elapsed());
     // With the network, the first service notices, and ends.
-    machines.connect().await;
+    machines.network.set_connected(true);
     assert_eq!(cut_off.wait_for_exit(), 1);
     assert_eq!(machines.tickets_of_runs(), expected);
     drop(service);

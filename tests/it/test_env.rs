@@ -591,32 +591,62 @@ impl Gate {
 }
 
 /// Task that forwards connections from one address to another.
-pub struct PortForward(JoinHandle<()>);
+pub struct PortForward {
+    /// Address that is forwarded.
+    pub address: SocketAddr,
+    is_connected: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
 
 impl PortForward {
     /// Stops forwarding, closes all connections and frees the address.
     pub async fn close(self) {
-        self.0.abort();
+        self.task.abort();
         // The error is the abort.
-        let _ = self.0.await;
+        let _ = self.task.await;
+    }
+
+    /// Closes all connections, and new ones at once, or forwards them again.
+    pub fn set_connected(&self, is_connected: bool) {
+        self.is_connected.send_replace(is_connected);
     }
 }
 
 /// Forwards connections from one address to another.
 pub async fn forward_port(from: SocketAddr, to: SocketAddr) -> PortForward {
     let listener = TcpListener::bind(from).await.unwrap();
-    PortForward(tokio::spawn(async move {
+    let address = listener.local_addr().unwrap();
+    let (is_connected, mut connected) = watch::channel(true);
+    let task = tokio::spawn(async move {
         // Connections end with this task.
         let mut connections = JoinSet::new();
-        while let Ok((mut outside, _)) = listener.accept().await {
-            connections.spawn(async move {
-                if let Ok(mut inside) = TcpStream::connect(to).await {
-                    // Either side may close the connection at any time.
-                    let _ = copy_bidirectional(&mut outside, &mut inside).await;
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let Ok((mut outside, _)) = accepted else { return };
+                    if !*connected.borrow() {
+                        continue;
+                    }
+                    connections.spawn(async move {
+                        if let Ok(mut inside) = TcpStream::connect(to).await {
+                            // Either side may close the connection at any time.
+                            let _ = copy_bidirectional(&mut outside, &mut inside).await;
+                        }
+                    });
                 }
-            });
+                Ok(()) = connected.changed() => {
+                    if !*connected.borrow() {
+                        connections.abort_all();
+                    }
+                }
+            }
         }
-    }))
+    });
+    PortForward {
+        address,
+        is_connected,
+        task,
+    }
 }
 
 fn until_requested(signal: &ShutdownSignal) -> impl Future<Output = ()> + use<> {

@@ -40,6 +40,9 @@ struct Event {
 /// Responses to the end of a check, which may be one of a head that the service has not read yet.
 const CHECK_ENDED: &[&str] = &["acknowledged", "not our pull request"];
 
+/// Responses to the same, repeated. The head may be one of ours by now.
+const CHECK_REPEATED: &[&str] = &["duplicate", "acknowledged"];
+
 pub fn spawn_senders(env: &Arc<LoadEnv>, traffic: &mut JoinSet<()>) {
     let started = Instant::now();
     for sender in 0..SENDERS {
@@ -52,14 +55,18 @@ pub fn spawn_senders(env: &Arc<LoadEnv>, traffic: &mut JoinSet<()>) {
 async fn send_repo_host_webhooks(env: Arc<LoadEnv>, sender: u64, started: Instant) {
     let mut rng = Rng::with_seed(env.plan.seed ^ (sender << 32));
     let mut connection = HttpConnection::new(env.service);
-    let mut last: Option<Vec<u8>> = None;
+    let mut last: Option<(Vec<u8>, &'static [&'static str])> = None;
     for number in (sender..).step_by(SENDERS as usize) {
         let scheduled_at = started + Duration::from_secs(number) / env.plan.webhooks_per_second;
-        let (request, expected) = match last.take().filter(|_| rng.u8(..10) == 0) {
-            Some(repeated) => (repeated, DUPLICATE),
+        let (request, expected, repeated) = match last.take().filter(|_| rng.u8(..10) == 0) {
+            Some((request, expected)) => (request, expected, expected),
             None => {
                 let event = random_event(&mut rng);
-                (encode_delivery(&event), event.expected)
+                let repeated = match event.expected {
+                    CHECK_ENDED => CHECK_REPEATED,
+                    _ => DUPLICATE,
+                };
+                (encode_delivery(&event), event.expected, repeated)
             }
         };
         tokio::time::sleep_until(scheduled_at.into()).await;
@@ -75,10 +82,10 @@ async fn send_repo_host_webhooks(env: Arc<LoadEnv>, sender: u64, started: Instan
             scheduled_at,
         );
         if sent.await {
-            if number % SAMPLE_INTERVAL == 0 && expected != DUPLICATE {
+            if number % SAMPLE_INTERVAL == 0 && expected != repeated {
                 DELIVERY_SAMPLE.lock().unwrap().push(request.clone());
             }
-            last = Some(request);
+            last = Some((request, repeated));
         }
     }
 }
