@@ -436,6 +436,23 @@ impl ExpectedTicket {
         VisibleState::of(self, &env.vendors).comments
     }
 
+    /// Checks that exactly the runs whose start was not confirmed before their end have no marker of progress.
+    pub fn check_progress(&self, env: &CrashEnv, unconfirmed: usize) -> Result<(), String> {
+        let begins = |change: &&str| PROGRESS_BEGINS.contains(change);
+        let history = VisibleState::of(self, &env.vendors).history;
+        let shown = history.iter().map(String::as_str).filter(begins).count();
+        let expected = self
+            .expected_history()
+            .into_iter()
+            .filter(|one| begins(&one));
+        match shown + unconfirmed == expected.count() {
+            true => Ok(()),
+            false => Err(format!(
+                "{unconfirmed} unconfirmed starts of {self:?}: {history:?}"
+            )),
+        }
+    }
+
     /// Difference between the visible and the expected state, if any.
     pub fn mismatch(&self, env: &CrashEnv) -> Option<String> {
         let state = VisibleState::of(self, &env.vendors);
@@ -457,7 +474,15 @@ impl ExpectedTicket {
     }
 }
 
-/// Changes of a marker that shows that a run is at work.
+/// Markers that show that a run is at work.
+const PROGRESS_BEGINS: [&str; 4] = [
+    "+Agent-Working",
+    "+Agent-Planning",
+    "Implementing",
+    "Planning",
+];
+
+/// Changes of such a marker.
 const PROGRESS: [&str; 6] = [
     "+Agent-Working",
     "-Agent-Working",
@@ -467,8 +492,8 @@ const PROGRESS: [&str; 6] = [
     "Planning",
 ];
 
-/// Whether a history is as expected but for markers of progress: while effects wait for the place of a standby, the marker
-/// of a run that ends meanwhile is replaced before it is set.
+/// Whether a history is as expected but for markers of progress. How many of these are missing is checked at the end
+/// ([`ExpectedTicket::check_progress`]).
 fn matches_after_take_over(history: &[&str], expected: &[&str]) -> bool {
     let lasting = |changes: &[&str]| -> [Vec<String>; 2] {
         let lasting = changes.iter().filter(|change| !PROGRESS.contains(change));

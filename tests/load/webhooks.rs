@@ -40,8 +40,8 @@ struct Event {
 /// Responses to the end of a check, which may be one of a head that the service has not read yet.
 const CHECK_ENDED: &[&str] = &["acknowledged", "not our pull request"];
 
-/// Responses to the same, repeated. The head may be one of ours by now.
-const CHECK_REPEATED: &[&str] = &["duplicate", "acknowledged"];
+/// Responses to a repetition of a check that was ignored: its head can be one of this service since.
+const IGNORED_REPEATED: &[&str] = &["duplicate", "acknowledged"];
 
 pub fn spawn_senders(env: &Arc<LoadEnv>, traffic: &mut JoinSet<()>) {
     let started = Instant::now();
@@ -58,15 +58,11 @@ async fn send_repo_host_webhooks(env: Arc<LoadEnv>, sender: u64, started: Instan
     let mut last: Option<(Vec<u8>, &'static [&'static str])> = None;
     for number in (sender..).step_by(SENDERS as usize) {
         let scheduled_at = started + Duration::from_secs(number) / env.plan.webhooks_per_second;
-        let (request, expected, repeated) = match last.take().filter(|_| rng.u8(..10) == 0) {
-            Some((request, expected)) => (request, expected, expected),
+        let (request, expected, is_repeated) = match last.take().filter(|_| rng.u8(..10) == 0) {
+            Some((request, expected)) => (request, expected, true),
             None => {
                 let event = random_event(&mut rng);
-                let repeated = match event.expected {
-                    CHECK_ENDED => CHECK_REPEATED,
-                    _ => DUPLICATE,
-                };
-                (encode_delivery(&event), event.expected, repeated)
+                (encode_delivery(&event), event.expected, false)
             }
         };
         tokio::time::sleep_until(scheduled_at.into()).await;
@@ -81,16 +77,22 @@ async fn send_repo_host_webhooks(env: Arc<LoadEnv>, sender: u64, started: Instan
             RequestKind::RepoHostWebhook,
             scheduled_at,
         );
-        if sent.await {
-            if number % SAMPLE_INTERVAL == 0 && expected != repeated {
+        if let Some(response) = sent.await {
+            if number % SAMPLE_INTERVAL == 0 && !is_repeated {
                 DELIVERY_SAMPLE.lock().unwrap().push(request.clone());
             }
-            last = Some((request, repeated));
+            let is_ignored = response.contains("\"ignored\":true");
+            let is_check = [CHECK_ENDED, IGNORED_REPEATED].contains(&expected);
+            let next = match is_check && is_ignored {
+                true => IGNORED_REPEATED,
+                false => DUPLICATE,
+            };
+            last = Some((request, next));
         }
     }
 }
 
-/// Sends a delivery and returns whether the response was as expected.
+/// Sends a delivery. Returns the text of the response, if it was as expected.
 async fn send(
     env: &LoadEnv,
     connection: &mut HttpConnection,
@@ -98,7 +100,7 @@ async fn send(
     expected: &[&str],
     kind: RequestKind,
     scheduled_at: Instant,
-) -> bool {
+) -> Option<String> {
     match connection.send(request).await {
         Ok(response)
             if response.status == 200
@@ -112,18 +114,18 @@ async fn send(
                 },
                 1,
             );
-            true
+            Some(response.text().to_string())
         }
         Ok(response) => {
             let (status, excerpt) = (response.status, response.excerpt());
             let name = kind.name();
             env.recorder
                 .record_error(format!("{name}: {status} {excerpt}, expected {expected:?}"));
-            false
+            None
         }
         Err(error) => {
             record_error(&env.recorder, kind.name(), &error);
-            false
+            None
         }
     }
 }
@@ -275,7 +277,7 @@ async fn send_feedback(env: Arc<LoadEnv>, started: Instant) {
             RequestKind::RepoHostWebhook,
             scheduled_at,
         );
-        if sent.await {
+        if sent.await.is_some() {
             env.recorder.count("comments on our pull requests", 1);
         }
     }
