@@ -150,9 +150,12 @@ async fn check_standby(
 
 /// Error of a start, with the exit code that tells the service manager whether to try again.
 fn standby_error(error: StartError) -> anyhow::Error {
-    match error.is_temporary() || error.needs_restore() {
-        true => error.into(),
-        false => ConfigError::single(error.to_string()).into(),
+    let is_retried = error.is_temporary() || error.needs_restore();
+    let error = anyhow::Error::from(error);
+    match is_retried {
+        true => error,
+        // With its causes.
+        false => ConfigError::single(format!("{error:#}")).into(),
     }
 }
 

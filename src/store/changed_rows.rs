@@ -204,6 +204,18 @@ mod tests {
     }
 
     impl Files {
+        /// Backs up a store in a folder of its own. Changes of the store are logged from then on.
+        fn with_backup(store: &Store) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let snapshot = store.begin_change_log().unwrap();
+            let mut backup = std::fs::File::create(dir.path().join("backup")).unwrap();
+            back_up_snapshot(&snapshot.tx, NOW, &mut backup).unwrap();
+            Self {
+                dir,
+                changes: Vec::new(),
+            }
+        }
+
         fn add(&mut self, changed: &ChangedRows) {
             let number = self.changes.len() as u64 + 1;
             let header = ChangesHeader {
@@ -258,13 +270,7 @@ mod tests {
     #[tokio::test]
     async fn files_that_do_not_follow_each_other_are_refused() {
         let store = Store::in_memory().unwrap();
-        let mut files = Files {
-            dir: tempfile::tempdir().unwrap(),
-            changes: Vec::new(),
-        };
-        let snapshot = store.begin_change_log().unwrap();
-        let mut backup = std::fs::File::create(files.dir.path().join("backup")).unwrap();
-        back_up_snapshot(&snapshot.tx, NOW, &mut backup).unwrap();
+        let mut files = Files::with_backup(&store);
         for number in 0..3 {
             let put = store.write(move |tx| META.put(tx, "k", &json!(number)));
             put.await.unwrap();
@@ -291,13 +297,7 @@ mod tests {
     #[tokio::test]
     async fn keys_that_do_not_have_the_form_of_their_type_are_damage() {
         let store = Store::in_memory().unwrap();
-        let mut files = Files {
-            dir: tempfile::tempdir().unwrap(),
-            changes: Vec::new(),
-        };
-        let snapshot = store.begin_change_log().unwrap();
-        let mut backup = std::fs::File::create(files.dir.path().join("backup")).unwrap();
-        back_up_snapshot(&snapshot.tx, NOW, &mut backup).unwrap();
+        let mut files = Files::with_backup(&store);
         let mut records = Vec::new();
         encode::<(&str, u64)>(&mut records, NUMBERED.name(), b"x", Some(b"1"));
         files.add(&ChangedRows {

@@ -444,7 +444,7 @@ impl ExpectedTicket {
         let expected = self
             .expected_history()
             .into_iter()
-            .filter(|one| begins(&one));
+            .filter(|one| begins(one));
         match shown + unconfirmed == expected.count() {
             true => Ok(()),
             false => Err(format!(

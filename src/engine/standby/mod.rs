@@ -156,13 +156,13 @@ pub enum StartError {
         place: String,
     },
     /// The place cannot be used.
-    #[error("STANDBY_PLACE cannot be used: {0}")]
+    #[error("STANDBY_PLACE cannot be used")]
     Place(#[from] PlaceError),
     /// The store cannot be read or written.
     #[error("the start cannot be stored for the standby")]
     Store(#[from] StoreError),
     /// The identity of the data folder cannot be read or written.
-    #[error("standby.json in the data folder cannot be used: {0}")]
+    #[error("standby.json in the data folder cannot be used")]
     Identity(#[from] io::Error),
 }
 

@@ -94,6 +94,10 @@ impl Limits {
     /// Returns a sentence if the run has too many tunnels.
     pub(super) fn begin_tunnel(self: &Arc<Self>, job: &JobId) -> Result<TunnelSlot, String> {
         let mut tunnels = lock(&self.tunnels);
+        // Those of runs that ended during a lookup.
+        let is_used =
+            |run: &RunTunnels| !run.open.is_empty() || Arc::strong_count(&run.lookups) > 1;
+        tunnels.runs.retain(|_, run| is_used(run));
         let own = tunnels.runs.get(job).map_or(0, |run| run.open.len());
         let all: usize = tunnels.runs.values().map(|run| run.open.len()).sum();
         if own >= MAX_TUNNELS {
