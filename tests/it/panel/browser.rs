@@ -328,9 +328,15 @@ impl Browser {
         self.post("/window", json!({ "handle": window })).await;
     }
 
+    /// Saves a picture of the whole page, also of what must be scrolled to.
     pub async fn screenshot(&self, file: &Path) {
-        let image = self.send(Method::GET, "/screenshot", None).await;
-        let bytes = BASE64.decode(image.as_str().unwrap().as_bytes()).unwrap();
+        let metrics = self.devtools("Page.getLayoutMetrics", json!({})).await;
+        let size = &metrics["cssContentSize"];
+        let page = json!({"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1});
+        let options = json!({"captureBeyondViewport": true, "clip": page});
+        let picture = self.devtools("Page.captureScreenshot", options).await;
+        let data = picture["data"].as_str().unwrap();
+        let bytes = BASE64.decode(data.as_bytes()).unwrap();
         std::fs::write(file, bytes).unwrap();
     }
 
