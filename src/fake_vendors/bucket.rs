@@ -42,6 +42,16 @@ pub struct FakeBucket {
     replacing: Mutex<()>,
     hides_missing: AtomicBool,
     ignores_conditions: AtomicBool,
+    refusal: Mutex<Option<BucketRefusal>>,
+}
+
+/// Error with which the bucket answers every request.
+#[derive(Clone, Copy, Debug)]
+pub enum BucketRefusal {
+    /// There is no bucket of this name.
+    NoSuchBucket,
+    /// The clock of the client is wrong.
+    TimeTooSkewed,
 }
 
 impl FakeBucket {
@@ -53,6 +63,7 @@ impl FakeBucket {
             replacing: Mutex::new(()),
             hides_missing: AtomicBool::new(false),
             ignores_conditions: AtomicBool::new(false),
+            refusal: Mutex::new(None),
         })
     }
 
@@ -74,6 +85,11 @@ impl FakeBucket {
     /// Ignores conditions of requests, as some services do.
     pub fn ignore_conditions(&self) {
         self.ignores_conditions.store(true, Ordering::Relaxed);
+    }
+
+    /// Refuses every request.
+    pub fn refuse(&self, refusal: BucketRefusal) {
+        *lock(&self.refusal) = Some(refusal);
     }
 
     /// Returns the names of all objects, sorted.
@@ -107,6 +123,17 @@ impl FakeBucket {
         if let Err(reason) = check_signature(request) {
             return error(403, "SignatureDoesNotMatch", &reason);
         }
+        match *lock(&self.refusal) {
+            Some(BucketRefusal::NoSuchBucket) => {
+                return error(404, "NoSuchBucket", "The specified bucket does not exist");
+            }
+            Some(BucketRefusal::TimeTooSkewed) => {
+                let message =
+                    "The difference between the request time and the current time is too large.";
+                return error(403, "RequestTimeTooSkewed", message);
+            }
+            None => {}
+        }
         let name = request.segments().join("/");
         if name.is_empty() || name.contains("..") || name.contains('%') {
             return error(400, "InvalidArgument", "invalid name of an object");
@@ -114,7 +141,7 @@ impl FakeBucket {
         let path = self.path(&name);
         let _replacing = lock(&self.replacing);
         let answered = match request.method.as_str() {
-            "GET" => self.read(&path),
+            "GET" | "HEAD" => self.read(&path),
             "PUT" if self.ignores_conditions.load(Ordering::Relaxed) => write(&path, request),
             "PUT" => replace(&path, request),
             "DELETE" => delete(&path),

@@ -32,7 +32,7 @@ mod uploads;
 mod webhook_sender;
 
 pub use self::author::FakeAuthor;
-pub use self::bucket::{FakeBucket, FakeBucketKey};
+pub use self::bucket::{BucketRefusal, FakeBucket, FakeBucketKey};
 pub use self::chat::{FakeChat, ReceivedChatMessage};
 pub use self::faults::{FakeService, FaultInjector, FaultRates, InjectedFault};
 pub use self::github::{

@@ -88,6 +88,11 @@ impl VendorError {
         }
     }
 
+    /// Returns whether the message begins with this code, as those of S3 do.
+    pub fn has_code(&self, code: &str) -> bool {
+        matches!(&self.kind, VendorErrorKind::Status { message, .. } if message.starts_with(code))
+    }
+
     /// Returns whether a retry cannot succeed.
     pub fn is_permanent(&self) -> bool {
         self.status()

@@ -1,7 +1,7 @@
 //! Bucket of a service that is compatible with S3.
 //!
-//! Only these requests are used: GetObject, PutObject, with `If-Match` and `If-None-Match` where objects are replaced, and
-//! DeleteObject. Bodies are not part of the signature; readers verify a digest in the content instead.
+//! Only these requests are used: GetObject, HeadObject, PutObject, with `If-Match` and `If-None-Match` where objects are
+//! replaced, and DeleteObject. Bodies are not part of the signature; readers verify a digest in the content instead.
 
 use std::fmt;
 use std::sync::Arc;
@@ -99,16 +99,24 @@ impl Bucket {
 
     pub(super) async fn get(&self, name: &str) -> Result<Option<Object>, VendorError> {
         let request = self.request("reading a backup object", Method::GET, name);
-        let request = request.safe().accept_status(404).max_body(MAX_OBJECT_BYTES);
-        let response = self.client.send(&request).await?;
-        if response.status() == 404 {
-            return Ok(None);
-        }
+        let request = request.safe().max_body(MAX_OBJECT_BYTES);
+        let response = match self.client.send(&request).await {
+            Err(error) if is_missing_object(&error) => return Ok(None),
+            response => response?,
+        };
         let tag = tag_of(&response)?;
         Ok(Some(Object {
             bytes: response.body().clone(),
             tag,
         }))
+    }
+
+    pub(super) async fn exists(&self, name: &str) -> Result<bool, VendorError> {
+        let request = self.request("looking for a backup object", Method::HEAD, name);
+        match self.client.send(&request.safe()).await {
+            Err(error) if is_missing_object(&error) => Ok(false),
+            response => response.map(|_| true),
+        }
     }
 
     pub(super) async fn put(&self, name: &str, bytes: Bytes) -> Result<(), VendorError> {
@@ -128,21 +136,20 @@ impl Bucket {
             Some(ObjectTag(tag)) => request.header("if-match", tag),
             None => request.header("if-none-match", "*"),
         };
-        // 404: the object to replace does not exist. 409: another request replaces it at the same time.
-        let request = [404, 409, 412]
-            .into_iter()
-            .fold(request, Request::accept_status);
-        let response = self.client.send(&request.body(bytes)).await?;
-        match response.status() {
-            404 | 409 | 412 => Ok(Replaced::Changed),
-            _ => Ok(Replaced::Done(tag_of(&response)?)),
+        match self.client.send(&request.body(bytes)).await {
+            Err(error) if is_missing_object(&error) => Ok(Replaced::Changed),
+            // 409: another request replaces it at the same time.
+            Err(error) if matches!(error.status(), Some(409 | 412)) => Ok(Replaced::Changed),
+            response => Ok(Replaced::Done(tag_of(&response?)?)),
         }
     }
 
     pub(super) async fn delete(&self, name: &str) -> Result<(), VendorError> {
         let request = self.request("removing a backup object", Method::DELETE, name);
-        self.client.send(&request.safe().accept_status(404)).await?;
-        Ok(())
+        match self.client.send(&request.safe()).await {
+            Err(error) if is_missing_object(&error) => Ok(()),
+            response => response.map(drop),
+        }
     }
 
     fn request(&self, action: &'static str, method: Method, name: &str) -> Request {
@@ -177,6 +184,11 @@ impl Bucket {
         });
         request.authorization(&authorization)
     }
+}
+
+/// Whether an object does not exist. A bucket that does not exist has the same status.
+fn is_missing_object(error: &VendorError) -> bool {
+    error.status() == Some(404) && !error.has_code("NoSuchBucket")
 }
 
 /// Account of the rate limit for an object. One that is replaced is limited on its own, and must not keep others waiting,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,9 @@ const MAX_THREADS: usize = 4;
 
 /// File that is locked while an object is compared and replaced.
 const LOCK_FILE: &str = ".lock";
+
+/// End of the names of files that are being written.
+const TEMPORARY: &str = ".new";
 
 /// Folder of objects; cheap to clone. It is never created: a folder that is missing is one that is not mounted.
 #[derive(Clone)]
@@ -48,8 +51,13 @@ impl Folder {
         self.run("reading", name, |path| read(&path)).await
     }
 
+    pub(super) async fn exists(&self, name: &str) -> Result<bool, ObjectStoreError> {
+        self.run("reading", name, |path| path.try_exists()).await
+    }
+
     pub(super) async fn put(&self, name: &str, bytes: Bytes) -> Result<(), ObjectStoreError> {
-        self.run("writing", name, move |path| write(&path, &bytes))
+        let root = self.root.clone();
+        self.run("writing", name, move |path| write(&root, &path, &bytes))
             .await
     }
 
@@ -59,20 +67,21 @@ impl Folder {
         bytes: Bytes,
         read_tag: Option<&ObjectTag>,
     ) -> Result<Replaced, ObjectStoreError> {
-        let (read_tag, lock) = (read_tag.cloned(), self.root.join(LOCK_FILE));
+        let (read_tag, root) = (read_tag.cloned(), self.root.clone());
         let replace = move |path: PathBuf| {
-            let lock = File::options()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .mode(0o600)
-                .open(&lock)?;
+            let lock_path = root.join(LOCK_FILE);
+            let mut options = File::options();
+            let options = options.create(true).truncate(false).write(true);
+            let lock = options.mode(0o600).open(&lock_path)?;
+            give_to_owner(&root, &lock_path)?;
             // Released when the file is closed.
             lock.lock()?;
             if read(&path)?.map(|object| object.tag) != read_tag {
                 return Ok(Replaced::Changed);
             }
-            write(&path, &bytes)?;
+            // A machine that has lost the lock on the way cannot go on.
+            remove_temporary_files_of(&path)?;
+            write(&root, &path, &bytes)?;
             Ok(Replaced::Done(tag_of(&bytes)))
         };
         self.run("writing", name, replace).await
@@ -81,7 +90,7 @@ impl Folder {
     pub(super) async fn delete(&self, name: &str) -> Result<(), ObjectStoreError> {
         let delete = |path: PathBuf| {
             unless_missing(fs::remove_file(&path))?;
-            unless_missing(fs::remove_file(temporary_path(&path)))?;
+            remove_temporary_files_of(&path)?;
             // Fails while other objects are there.
             let _ = path.parent().map(fs::remove_dir);
             Ok(())
@@ -145,31 +154,68 @@ fn read(path: &Path) -> io::Result<Option<Object>> {
     }))
 }
 
-/// Writes a file under a temporary name and renames it, both durably.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = create_folder_of(path)?;
-    let temporary = temporary_path(path);
-    let mut options = File::options();
-    let options = options.create(true).truncate(true).write(true);
-    let mut file = options.mode(0o600).open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
+/// Writes a file under a temporary name and renames it, both durably. The name is new, because a write that hangs may go
+/// on after a later one has begun, also one of another machine.
+fn write(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = create_folder_of(root, path)?;
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{:016x}{TEMPORARY}", fastrand::u64(..)));
+    let temporary = PathBuf::from(temporary);
+    let written = write_new(root, &temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+    if let Err(error) = written {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
     File::open(folder)?.sync_all()
 }
 
-fn temporary_path(path: &Path) -> PathBuf {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    temporary.into()
+fn write_new(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = File::options();
+    let mut file = options
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)?;
+    give_to_owner(root, path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Removes what interrupted writes of a file have left.
+fn remove_temporary_files_of(path: &Path) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let prefix = format!("{}.", name.display());
+    for entry in unless_missing(fs::read_dir(folder))?.into_iter().flatten() {
+        let entry = entry?;
+        let is_temporary = |name: &str| name.starts_with(&prefix) && name.ends_with(TEMPORARY);
+        if entry.file_name().to_str().is_some_and(is_temporary) {
+            unless_missing(fs::remove_file(entry.path()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Creates the folder of a file, readable by its owner only, but none above it.
-fn create_folder_of(path: &Path) -> io::Result<&Path> {
+fn create_folder_of<'a>(root: &Path, path: &'a Path) -> io::Result<&'a Path> {
     let folder = path.parent().unwrap_or(path);
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(folder),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(folder),
+        created => {
+            created?;
+            give_to_owner(root, folder)?;
+            Ok(folder)
+        }
+    }
+}
+
+/// Gives a file to the owner of the place: root runs commands for the user of the service. Others may not, and need not.
+fn give_to_owner(root: &Path, path: &Path) -> io::Result<()> {
+    let owner = fs::metadata(root)?;
+    match chown(path, Some(owner.uid()), Some(owner.gid())) {
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -225,8 +271,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path());
         folder.put("x/a", Bytes::from_static(b"1")).await.unwrap();
-        fs::write(dir.path().join("x/a.new"), b"cut off").unwrap();
+        fs::write(dir.path().join("x/a.0123.new"), b"cut off").unwrap();
         folder.delete("x/a").await.unwrap();
         assert_eq!(root_entries(dir.path()), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn a_replaced_object_removes_what_an_interrupted_write_has_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        let object = Bytes::from_static(b"1");
+        folder.put("b", object.clone()).await.unwrap();
+        for name in ["a.01.new", "b.01.new"] {
+            fs::write(dir.path().join(name), b"cut off").unwrap();
+        }
+        folder.replace("a", object, None).await.unwrap();
+        let mut left = root_entries(dir.path());
+        left.sort();
+        assert_eq!(left, [".lock", "a", "b", "b.01.new"]);
     }
 }

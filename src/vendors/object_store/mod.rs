@@ -87,10 +87,18 @@ impl ObjectStoreError {
             ObjectStoreError::Folder { cause, .. } => {
                 cause.kind() != io::ErrorKind::PermissionDenied
             }
-            ObjectStoreError::Bucket(error) | ObjectStoreError::Unreadable(error) => {
-                !error.is_permanent()
+            // A machine that has just started may not have the time yet.
+            ObjectStoreError::Bucket(error) => {
+                !error.is_permanent() || error.has_code("RequestTimeTooSkewed")
             }
+            ObjectStoreError::Unreadable(_) => false,
         }
+    }
+
+    /// Whether there is no space left.
+    pub fn is_full(&self) -> bool {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, ObjectStoreError::Folder { cause, .. } if full.contains(&cause.kind()))
     }
 }
 
@@ -107,10 +115,23 @@ impl ObjectStore {
                     .get(name)
                     .await
                     .map_err(|error| match error.status() {
-                        Some(403) => ObjectStoreError::Unreadable(error),
+                        Some(403) if error.has_code("AccessDenied") => {
+                            ObjectStoreError::Unreadable(error)
+                        }
                         _ => error.into(),
                     })
             }
+        }
+    }
+
+    /// Whether an object exists.
+    ///
+    /// # Errors
+    /// If the store cannot be reached or does not permit it.
+    pub async fn exists(&self, name: &str) -> Result<bool, ObjectStoreError> {
+        match self {
+            ObjectStore::Folder(folder) => folder.exists(name).await,
+            ObjectStore::Bucket(bucket) => Ok(bucket.exists(name).await?),
         }
     }
 

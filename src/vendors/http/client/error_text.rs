@@ -12,7 +12,8 @@ pub(in crate::http) fn root_cause(error: &dyn std::error::Error) -> String {
 /// Extracts the error message from a response body in the formats that vendors use.
 pub(super) fn error_message(body: &[u8]) -> String {
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(body) else {
-        return String::from_utf8_lossy(body).trim().to_owned();
+        let text = String::from_utf8_lossy(body);
+        return xml_error(&text).unwrap_or_else(|| text.trim().to_owned());
     };
     let mut messages: Vec<String> = Vec::new();
     let mut push = |text: Option<&str>| {
@@ -47,4 +48,40 @@ pub(super) fn error_message(body: &[u8]) -> String {
         _ => {}
     }
     messages.join("; ")
+}
+
+/// Returns the code and the message of an error of S3.
+fn xml_error(text: &str) -> Option<String> {
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        let (content, _) = rest.split_once(&format!("</{name}>"))?;
+        Some(content.trim())
+    };
+    let code = element("Code")?;
+    Some(match element("Message") {
+        Some(message) => format!("{code}: {message}"),
+        None => code.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_formats_of_vendors() {
+        let rows = [
+            (r#"{"message": "no", "errors": [{"code": "x"}]}"#, "no; x"),
+            (
+                "<?xml version=\"1.0\"?>\n<Error><Code>NoSuchBucket</Code><Message>It does not exist</Message></Error>",
+                "NoSuchBucket: It does not exist",
+            ),
+            ("<Error><Code>SlowDown</Code></Error>", "SlowDown"),
+            ("<html><body>Bad gateway", "<html><body>Bad gateway"),
+            (" no ", "no"),
+        ];
+        for (body, message) in rows {
+            assert_eq!(error_message(body.as_bytes()), message, "{body}");
+        }
+    }
 }
