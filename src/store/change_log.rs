@@ -3,6 +3,7 @@
 //! A standby gets a backup, and then the rows that each later commit put or removed. The log is held while a commit
 //! is written and while a snapshot begins, so that every commit is either in the snapshot or in the log.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::{Database, ReadableDatabase};
@@ -44,12 +45,19 @@ pub struct NumberedSnapshot {
 
 /// Shared log; cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct ChangeLog(Arc<Mutex<LogState>>);
+pub(super) struct ChangeLog(Arc<Shared>);
 
 #[derive(Default)]
-pub(super) struct LogState {
-    last_commit: u64,
-    content: Content,
+struct Shared {
+    /// Number of the last commit. Read without the lock, which is held while a commit becomes durable.
+    last_commit: AtomicU64,
+    content: Mutex<Content>,
+}
+
+/// Log while nothing is added to it.
+pub(super) struct LockedLog<'a> {
+    last_commit: &'a AtomicU64,
+    content: MutexGuard<'a, Content>,
 }
 
 #[derive(Default)]
@@ -63,17 +71,21 @@ enum Content {
 }
 
 impl ChangeLog {
-    pub(super) fn lock(&self) -> MutexGuard<'_, LogState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> LockedLog<'_> {
+        let content = self.0.content.lock();
+        LockedLog {
+            last_commit: &self.0.last_commit,
+            content: content.unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
     /// Whether the rows of commits are recorded.
     pub(super) fn is_on(&self) -> bool {
-        !matches!(self.lock().content, Content::Off)
+        !matches!(*self.lock().content, Content::Off)
     }
 
     pub(super) fn last_commit(&self) -> u64 {
-        self.lock().last_commit
+        self.0.last_commit.load(Ordering::Acquire)
     }
 
     /// Begins a snapshot, and a log of the commits after it.
@@ -81,7 +93,7 @@ impl ChangeLog {
         let mut state = self.lock();
         let tx = ReadTx::new(db.begin_read()?);
         let changed_before = state.take();
-        state.content = Content::Records(Vec::new());
+        *state.content = Content::Records(Vec::new());
         Ok(NumberedSnapshot { tx, changed_before })
     }
 
@@ -91,28 +103,28 @@ impl ChangeLog {
     }
 }
 
-impl LogState {
+impl LockedLog<'_> {
     fn take(&mut self) -> Option<ChangedRows> {
-        let Content::Records(records) = &mut self.content else {
+        let Content::Records(records) = &mut *self.content else {
             return None;
         };
         Some(ChangedRows {
-            last_commit: self.last_commit,
+            last_commit: self.last_commit.load(Ordering::Acquire),
             records: std::mem::take(records),
         })
     }
 
     /// Appends a commit that is durable. `records` is `None` if the log was switched on while it ran.
     pub(super) fn append(&mut self, records: Option<Vec<u8>>) {
-        self.last_commit += 1;
-        let Content::Records(recorded) = &mut self.content else {
+        self.last_commit.fetch_add(1, Ordering::AcqRel);
+        let Content::Records(recorded) = &mut *self.content else {
             return;
         };
         match records {
             Some(records) if recorded.len() + records.len() <= MAX_BYTES => {
                 recorded.extend_from_slice(&records);
             }
-            _ => self.content = Content::Incomplete,
+            _ => *self.content = Content::Incomplete,
         }
     }
 }

@@ -12,6 +12,9 @@ use super::tables::META;
 /// Key of the IDs in the meta table.
 const KEY: &str = "standby-starts";
 
+/// Number of IDs that are kept: more than a service attempts to start before it gives up.
+const KEPT_STARTS: usize = 8;
+
 /// Whether the store has the ID of a start.
 ///
 /// # Errors
@@ -22,13 +25,18 @@ pub fn contains(tx: &impl ReadableTx, id: &str) -> StoreResult<bool> {
     Ok(starts.is_some_and(|starts| starts.iter().any(|known| known == id)))
 }
 
-/// Adds the ID of a start. The one in the record stays valid, because the record is written later.
+/// Adds the ID of a start. Earlier ones stay valid, because the record is written later, and a write of an earlier attempt
+/// may arrive late.
 ///
 /// # Errors
 /// If the store cannot be written.
-pub fn begin(tx: &WriteTx<'_>, id: &str, recorded: Option<&str>) -> StoreResult<()> {
-    let starts: Vec<&str> = recorded.into_iter().chain([id]).collect();
-    META.put(tx, KEY, &json!(starts))
+pub fn begin(tx: &WriteTx<'_>, id: &str) -> StoreResult<()> {
+    let known = META.get(tx, KEY)?;
+    let known = known.as_ref().and_then(|row| row.as_array());
+    let mut starts = known.cloned().unwrap_or_default();
+    starts.push(id.into());
+    let surplus = starts.len().saturating_sub(KEPT_STARTS);
+    META.put(tx, KEY, &json!(starts[surplus..]))
 }
 
 #[cfg(test)]
@@ -37,27 +45,15 @@ mod tests {
     use crate::Store;
 
     #[tokio::test]
-    async fn the_id_in_the_record_stays_valid_until_the_next_is_recorded() {
+    async fn the_last_starts_stay_valid() {
         let store = Store::in_memory().unwrap();
-        let begin = async |id: &'static str, recorded: Option<&'static str>| {
-            let begun = store.write(move |tx| super::begin(tx, id, recorded));
+        let known = |id: u32| store.read(|tx| contains(tx, &id.to_string())).unwrap();
+        assert!(!known(0));
+        for id in 0..10_u32 {
+            let begun = store.write(move |tx| begin(tx, &id.to_string()));
             begun.await.unwrap();
-        };
-        let known = || {
-            let known = |id: &&str| store.read(|tx| contains(tx, id)).unwrap();
-            ["a", "b", "c", "d"]
-                .into_iter()
-                .filter(known)
-                .collect::<String>()
-        };
-        assert_eq!(known(), "");
-        begin("a", None).await;
-        assert_eq!(known(), "a");
-        // The record of "b" cannot be written, that of "c" is.
-        begin("b", Some("a")).await;
-        begin("c", Some("a")).await;
-        assert_eq!(known(), "ac");
-        begin("d", Some("c")).await;
-        assert_eq!(known(), "cd");
+        }
+        let valid: Vec<u32> = (0..12).filter(|id| known(*id)).collect();
+        assert_eq!(valid, Vec::from_iter(2..10));
     }
 }
