@@ -11,7 +11,9 @@ use domain::secret::Secret;
 use engine::app::Vault;
 use engine::clock::Clock;
 use engine::config::{EnvFile, PlaceOptions, command_secret};
-use engine::standby::take_over::{HeldLease, TakeOver, TakeOverError, fetch, is_current};
+use engine::standby::take_over::{
+    HeldLease, StoreRelation, TakeOver, TakeOverError, fetch, relation,
+};
 use engine::standby::{PlaceRecord, StandbyPlace};
 use store::{
     Backup, BackupError, ReplacedFiles, RestoredSecrets, SECRETS_KEY_FILE, STORE_FILE,
@@ -26,7 +28,7 @@ use super::local_service::{ControlClient, ServiceLocation};
 /// Folder in the data folder for objects of a place. The next restore removes what an interrupted one has left.
 const FETCHED_DIR: &str = ".restore.fetched";
 
-/// Number of replaced stores that a take-over keeps: it may be repeated by a service manager.
+/// Number of replaced stores that a take-over with --when-free keeps: a service manager repeats it.
 const KEPT_STORES: usize = 2;
 
 /// Arguments of `restore`.
@@ -78,7 +80,12 @@ unknown: their reports are refused, and their tickets stay marked as in progress
 
 With --latest, the other service must have been started with STANDBY_PLACE. Everything that it did is known then, and no \
 run is started twice. It is waited for until its lease has ended, and it performs nothing more. Copy its secrets.key to \
-DATA_DIR of this machine beforehand, or set SECRETS_KEY. Then start the service here, with the same STANDBY_PLACE.";
+DATA_DIR of this machine beforehand, or set SECRETS_KEY. Then start the service here, with the same STANDBY_PLACE. \
+--when-free replaces only a store that has worked with a place.
+
+A place that 'backup --to' wrote has only what was in the last backup: what was dispatched after it is unknown, as above. \
+This data folder then continues the series, and 'backup --to' of the other machine is refused there. To try a restore out, \
+copy the place.";
 
 /// Restore of a data folder.
 struct Restore {
@@ -126,12 +133,22 @@ async fn take_over(restore: Arc<Restore>) -> anyhow::Result<ExitCode> {
     let identity = StandbyIdentity::of_folder(dir)
         .with_context(|| format!("reading the identity of {}", dir.display()))?;
     let has_start = |id: &str| restore.has_start(id);
-    if dir.join(STORE_FILE).exists() && is_current(place, &identity, has_start).await? {
-        println!(
-            "{} is the store in use. Nothing was restored.",
-            dir.display()
-        );
-        return Ok(ExitCode::SUCCESS);
+    if dir.join(STORE_FILE).exists() {
+        match relation(place, &identity, has_start).await? {
+            StoreRelation::Current => {
+                println!(
+                    "{} is the store in use. Nothing was restored.",
+                    dir.display()
+                );
+                return Ok(ExitCode::SUCCESS);
+            }
+            // A service manager must not replace the state that a new standby is meant to protect.
+            StoreRelation::Unknown if arguments.when_free => {
+                let place = place.to_string();
+                bail!(TakeOverError::StoreUnknown { place });
+            }
+            StoreRelation::Unknown | StoreRelation::Earlier => {}
+        }
     }
     let printed = RefCell::new(String::new());
     let take_over = TakeOver {
@@ -181,9 +198,14 @@ async fn fetch_and_install(
         // On a thread of its own, beside the renewals of the lease.
         let install = move || {
             restore.install(backup)?;
-            remove_replaced_stores(&restore.dir, KEPT_STORES)?;
             let epoch = Some(record.epoch);
-            Ok(StandbyIdentity { epoch, ..identity }.save(&restore.dir)?)
+            StandbyIdentity { epoch, ..identity }.save(&restore.dir)?;
+            if restore.arguments.when_free
+                && let Err(error) = remove_replaced_stores(&restore.dir, KEPT_STORES)
+            {
+                println!("Stores that earlier restores have replaced are still there: {error}.");
+            }
+            Ok(())
         };
         tasks::spawn_blocking(install).await?
     };

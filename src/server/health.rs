@@ -1,5 +1,5 @@
-//! `GET /`: health check. Responds 503 with reasons if the store cannot be written, and 200 with reasons if a
-//! ticketing system or GitHub does not answer.
+//! `GET /`: health check. Responds 503 with reasons if the store cannot be written, or another machine may work, and 200
+//! with reasons if a ticketing system, GitHub or the place of the standby does not answer.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,7 @@ use super::routing::{Access, ApiResult, Route, ok};
 use domain::vendor::Vendor;
 use engine::app::App;
 use engine::incidents;
+use engine::standby::{Standby, StandbyStatus};
 
 /// Routes of `/`.
 pub(super) fn routes() -> Vec<Route> {
@@ -22,14 +23,12 @@ async fn show(app: App) -> ApiResult {
         reasons.push("the store cannot write".to_owned());
     }
     reasons.extend(app.core.store().disk_space().problem());
-    let is_broken = !reasons.is_empty();
+    let standby = app.live.standby.as_ref().map(Standby::status);
+    let is_fenced = standby.as_ref().is_some_and(StandbyStatus::has_lapsed);
+    let is_broken = !reasons.is_empty() || is_fenced;
     reasons.extend(vendor_problems(&app));
-    let standby = app.live.standby.as_ref();
-    if standby.is_some_and(|standby| standby.status().problem().is_some()) {
-        reasons.push(
-            "the place of the standby cannot be written, so runs and updates wait".to_owned(),
-        );
-    }
+    let waits = standby.as_ref().and_then(StandbyStatus::reason);
+    reasons.extend(waits.map(str::to_owned));
     let mut state = Map::new();
     let status = if reasons.is_empty() { "ok" } else { "degraded" };
     state.insert("status".to_owned(), Value::from(status));

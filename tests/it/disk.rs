@@ -337,6 +337,44 @@ async fn failed_commit_stops_the_service_without_losing_acknowledged_steps() {
     assert_eq!(stored_steps(dir.path()).await.last().unwrap(), "zz");
 }
 
+/// The place of a standby has only the newest backup when it is full, rather than no further change.
+#[requires("mount")]
+#[tokio::test]
+async fn a_full_place_of_a_standby_loses_its_old_backups() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Disk::mount(&dir.path().join("place"), 8);
+    let data = &dir.path().join("data");
+    let flags = ["--quick", "--standby-place", place.0.to_str().unwrap()];
+    let backups = || {
+        let entries = fs::read_dir(&place.0).unwrap().flatten();
+        entries.filter(|entry| entry.path().is_dir()).count()
+    };
+    let change = async |mode: &str| {
+        let mode = Some(json!({ "mode": mode }));
+        control_request(data, Method::POST, "/api/runner-mode", mode).await
+    };
+    for _ in 0..3 {
+        let service = ServiceProcess::start(data, &flags);
+        assert_eq!(change("ci").await.0, 200);
+        assert_eq!(service.stop(), 0);
+    }
+    let service = ServiceProcess::start(data, &flags);
+    assert_eq!(change("ci").await.0, 200);
+    assert!(backups() >= 4);
+    place.fill_except(0);
+    let began = Instant::now();
+    while change("vm").await.0 != 200 || backups() > 1 {
+        assert!(began.elapsed() < TIMEOUT, "{} backups", backups());
+    }
+    service.kill();
+    fs::remove_file(place.0.join("filler")).unwrap();
+    let restored = dir.path().join("restored");
+    let mut restore = command(&["restore", "--latest", "--when-free", "--from"]);
+    let restore = restore.arg(&place.0).arg("--data-dir").arg(&restored);
+    let (code, _, stderr) = exit_and_output(&restore.output().unwrap());
+    assert_eq!(code, 0, "{stderr}");
+}
+
 /// Four tickets get pull requests, although the disk is full for some seconds.
 #[requires("mount")]
 #[test]

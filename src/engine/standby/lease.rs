@@ -2,6 +2,9 @@
 //!
 //! The holder renews the lease in the record. By its own clock the lease ends a margin before it does for others, who wait
 //! for the whole lease after they last saw the record change. No two clocks are compared.
+//!
+//! A write to a mounted folder can hang, and be performed long after another machine has taken over. Therefore a holder that
+//! finds the record of its predecessor writes its own again, and one whose lease had ended waits for that before it goes on.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,18 +12,20 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use domain::time::Timestamp;
 use store::{StandbyIdentity, Store, standby_starts};
 use vendors::object_store::{ObjectTag, Replaced};
 
 use super::boot_time::BootTime;
-use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, age_text};
+use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
 use super::{StandbyStatus, StandbyTimings, StartError};
 use crate::clock::Clock;
 
 /// Minimum time between two renewals, and before a failed one is repeated. Some buckets permit one write of an object a
 /// second.
-const MIN_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const MIN_PAUSE: Duration = Duration::from_secs(1);
+
+/// Maximum time of a renewal in a lease, so that one which hangs leaves time for others.
+pub(super) const RENEWALS_PER_LEASE: u32 = 5;
 
 /// Backups for the record, with the number of this version of the list.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +42,10 @@ pub(super) struct Lease {
     timings: StandbyTimings,
     record: PlaceRecord,
     tag: ObjectTag,
+    /// End of the lease.
+    until: BootTime,
+    /// Time of the first renewal after the lease had ended.
+    resumed: Option<BootTime>,
 }
 
 /// Data folder with its identity.
@@ -101,7 +110,7 @@ impl Lease {
     ) -> Result<(Self, BootTime), StartError> {
         let now = clock.now();
         let lease_ms = u64::try_from(timings.lease.as_millis()).unwrap_or(u64::MAX);
-        let (record, tag) = match permitted_record(&place, &folder.identity, now).await? {
+        let (record, tag) = match permitted_record(&place, &folder.identity).await? {
             None => (PlaceRecord::first(&folder.identity, lease_ms, now), None),
             Some((record, tag)) => (PlaceRecord { lease_ms, ..record }, Some(tag)),
         };
@@ -125,6 +134,7 @@ impl Lease {
         };
         check_conditions(&place, &record).await?;
         folder.save_epoch(record.epoch).await?;
+        let until = timings.end_of_lease(sent);
         let lease = Self {
             place,
             folder,
@@ -132,8 +142,9 @@ impl Lease {
             timings,
             record,
             tag,
+            until,
+            resumed: None,
         };
-        let until = lease.end_after(sent);
         Ok((lease, until))
     }
 
@@ -161,12 +172,14 @@ impl Lease {
                 changed = lists.changed() => if changed.is_err() { return; },
             }
             let list = lists.borrow_and_update().clone();
-            match self.renew(&list).await {
-                Ok(until) => {
+            let place = self.place.clone();
+            let limit = self.timings.lease / RENEWALS_PER_LEASE;
+            match place.within(limit, self.renew(&list)).await {
+                Ok(()) => {
                     status.send_modify(|status| {
-                        status.leased_until = until;
+                        status.leased_until = self.until;
                         status.listed = list.version;
-                        status.lease_problem = None;
+                        status.end_lease_problem();
                     });
                 }
                 Err(RenewalError::Lost(reason)) => {
@@ -174,15 +187,16 @@ impl Lease {
                     return;
                 }
                 Err(RenewalError::Failed(error)) => {
-                    let (error, now) = (error.to_string(), self.clock.now());
-                    status.send_modify(|status| status.report_lease_problem(error, now));
+                    let now = self.clock.now();
+                    status.send_modify(|status| status.report_lease_problem(&error, now));
                     lists.mark_changed();
                 }
             }
         }
     }
 
-    async fn renew(&mut self, list: &BackupList) -> Result<BootTime, RenewalError> {
+    /// Renews the lease. It is only longer if this process has had it all the time, or nobody else writes the record.
+    async fn renew(&mut self, list: &BackupList) -> Result<(), RenewalError> {
         loop {
             let saved = self.folder.save_renewal(self.record.renewal + 1).await;
             if let Err(error) = saved {
@@ -202,12 +216,18 @@ impl Lease {
             if let Replaced::Done(tag) = self.place.replace_record(&next, Some(&self.tag)).await? {
                 self.record = next;
                 self.tag = tag;
-                return Ok(self.end_after(sent));
+                self.extend(sent);
+                return Ok(());
             }
             // The answer to an earlier renewal may have been lost.
             match self.place.read_record().await? {
                 Some((record, tag)) if record.has_holder_of(&self.record) => {
                     self.record.renewal = record.renewal;
+                    self.tag = tag;
+                }
+                Some((record, tag)) if record.epoch < self.record.epoch && self.is_held() => {
+                    tracing::warn!(host = %record.host, place = %self.place, "A late write has replaced the record; writing it again.");
+                    self.record.renewal = self.record.renewal.max(record.renewal);
                     self.tag = tag;
                 }
                 Some((record, _)) => {
@@ -226,9 +246,21 @@ impl Lease {
         }
     }
 
-    /// End of the lease for this process, after a renewal that was sent at this time.
-    fn end_after(&self, sent: BootTime) -> BootTime {
-        sent + self.timings.lease.saturating_sub(self.timings.margin)
+    fn is_held(&self) -> bool {
+        self.until > BootTime::now()
+    }
+
+    /// Extends the lease after a renewal that was sent at this time.
+    fn extend(&mut self, sent: BootTime) {
+        if !self.is_held() {
+            // If this renewal has replaced the record of another holder, that one writes it again, or its lease ends.
+            let resumed = *self.resumed.get_or_insert(BootTime::now());
+            if sent < resumed + self.timings.lease {
+                return;
+            }
+        }
+        self.resumed = None;
+        self.until = self.timings.end_of_lease(sent);
     }
 }
 
@@ -246,8 +278,8 @@ async fn begin_start(
         });
     }
     let start = format!("{:032x}", fastrand::u128(..));
-    let (added, recorded) = (start.clone(), recorded.map(str::to_owned));
-    let begun = store.write(move |tx| standby_starts::begin(tx, &added, recorded.as_deref()));
+    let added = start.clone();
+    let begun = store.write(move |tx| standby_starts::begin(tx, &added));
     begun.await?;
     Ok(start)
 }
@@ -273,9 +305,8 @@ pub(super) async fn check(
     place: &StandbyPlace,
     identity: &StandbyIdentity,
     has_store: bool,
-    now: Timestamp,
 ) -> Result<(), StartError> {
-    permitted_record(place, identity, now).await?;
+    permitted_record(place, identity).await?;
     // A new store would be empty, and its first backup the latest.
     match has_store || identity.epoch.is_none() {
         true => Ok(()),
@@ -289,7 +320,6 @@ pub(super) async fn check(
 async fn permitted_record(
     place: &StandbyPlace,
     identity: &StandbyIdentity,
-    now: Timestamp,
 ) -> Result<Option<(PlaceRecord, ObjectTag)>, StartError> {
     match (place.read_record().await?, identity.epoch) {
         (None, None) => Ok(None),
@@ -297,7 +327,7 @@ async fn permitted_record(
             place: place.to_string(),
         }),
         (Some((record, _)), _) if record.holder != identity.id => {
-            Err(refusal(place, &record, identity, now))
+            Err(refusal(place, &record, identity))
         }
         (Some((record, _)), _) if record.is_of_series() => Err(StartError::PlaceOfSeries {
             place: place.to_string(),
@@ -316,19 +346,17 @@ async fn permitted_record(
     }
 }
 
-fn refusal(
-    place: &StandbyPlace,
-    record: &PlaceRecord,
-    identity: &StandbyIdentity,
-    now: Timestamp,
-) -> StartError {
+fn refusal(place: &StandbyPlace, record: &PlaceRecord, identity: &StandbyIdentity) -> StartError {
     let (place, host) = (place.to_string(), record.host.clone());
     match identity.epoch {
         Some(_) => StartError::TakenOver { place, host },
         None => StartError::HeldByOther {
             place,
             host,
-            age: age_text(now.since(record.renewed_at)),
+            renewed_at: record.renewed_at,
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,6 +65,13 @@ pub struct StandbyTimings {
     pub interval: Duration,
 }
 
+impl StandbyTimings {
+    /// End of the lease for its holder, after a renewal that was sent at this time.
+    fn end_of_lease(&self, sent: BootTime) -> BootTime {
+        sent + self.lease.saturating_sub(self.margin)
+    }
+}
+
 impl Default for StandbyTimings {
     fn default() -> Self {
         Self {
@@ -81,15 +88,15 @@ impl Default for StandbyTimings {
 pub enum StartError {
     /// Another data folder holds the lease, and this one never did.
     #[error(
-        "{host} works with {place} (seen {age} ago), and this data folder has never been part of that. To take over, stop that service and run 'agent-implement restore --latest'; else set STANDBY_PLACE to another place"
+        "{host} works with {place} (last renewal at {renewed_at} by its clock), and this data folder has never been part of that. To take over, stop that service and run 'agent-implement restore --latest'; else set STANDBY_PLACE to another place"
     )]
     HeldByOther {
         /// Address of the place.
         place: String,
         /// Name of the holder's machine.
         host: String,
-        /// Time since the last renewal.
-        age: String,
+        /// Time of the last renewal, by the holder's clock.
+        renewed_at: Timestamp,
     },
     /// Another data folder has taken over.
     #[error(
@@ -143,7 +150,7 @@ pub enum StartError {
     },
     /// The place is empty, although this data folder has worked with it.
     #[error(
-        "{place} is empty, but this data folder has worked with it. If it is a folder that is not mounted, mount it. To begin anew in it, or to use another place, remove standby.json from the data folder"
+        "{place} is empty, but this data folder has worked with a place. If it is a folder that is not mounted, mount it. To begin anew in it, or to use another place, remove standby.json from the data folder"
     )]
     RecordMissing {
         /// Address of the place.
@@ -217,6 +224,8 @@ pub struct StandbyProblem {
     pub since: Timestamp,
     /// Last error.
     pub error: String,
+    /// Whether there is no space left.
+    is_full: bool,
 }
 
 impl StandbyStatus {
@@ -225,17 +234,47 @@ impl StandbyStatus {
         self.lease_problem.as_ref().or(self.ship_problem.as_ref())
     }
 
+    /// Sentence for people about why changes wait, or why nothing is performed.
+    pub fn reason(&self) -> Option<&'static str> {
+        if self.has_lapsed() {
+            Some(
+                "the lease in the place of the standby has ended, so another machine may work, and changes are refused",
+            )
+        } else if self.problem().is_some() {
+            Some("the place of the standby cannot be written, so runs and updates wait")
+        } else if self.shipped.is_none() {
+            Some("a backup is being written to the place of the standby, so changes wait")
+        } else {
+            None
+        }
+    }
+
     fn report_shipped(&mut self, commit: u64, now: Timestamp) {
         self.shipped = Some(commit);
         self.shipped_at = Some(now);
+        end_problem(&mut self.ship_problem);
     }
 
-    fn report_lease_problem(&mut self, error: String, now: Timestamp) {
+    /// Only a new backup has all changes.
+    fn report_incomplete(&mut self) {
+        self.shipped = None;
+    }
+
+    fn report_lease_problem(&mut self, error: &PlaceError, now: Timestamp) {
         report(&mut self.lease_problem, error, now);
     }
 
-    fn report_ship_problem(&mut self, error: String, now: Timestamp) {
+    fn end_lease_problem(&mut self) {
+        end_problem(&mut self.lease_problem);
+    }
+
+    fn report_ship_problem(&mut self, error: &PlaceError, now: Timestamp) {
         report(&mut self.ship_problem, error, now);
+    }
+
+    /// Whether there is no space left in the place.
+    fn is_full(&self) -> bool {
+        self.problem().is_some_and(|problem| problem.is_full)
     }
 
     /// Whether the lease lasts long enough to begin an effect.
@@ -243,7 +282,8 @@ impl StandbyStatus {
         self.leased_until > BootTime::now() + MIN_PERMIT
     }
 
-    fn has_lapsed(&self) -> bool {
+    /// Whether another machine may work.
+    pub fn has_lapsed(&self) -> bool {
         self.leased_until <= BootTime::now()
     }
 
@@ -257,15 +297,24 @@ impl StandbyStatus {
     }
 }
 
-fn report(problem: &mut Option<StandbyProblem>, error: String, now: Timestamp) {
+fn report(problem: &mut Option<StandbyProblem>, error: &PlaceError, now: Timestamp) {
     if problem.is_none() {
         tracing::warn!(
-            error,
+            %error,
             "The place of the standby cannot be written; effects wait."
         );
     }
-    let since = problem.as_ref().map_or(now, |problem| problem.since);
-    *problem = Some(StandbyProblem { since, error });
+    *problem = Some(StandbyProblem {
+        since: problem.as_ref().map_or(now, |problem| problem.since),
+        error: error.to_string(),
+        is_full: error.is_full(),
+    });
+}
+
+fn end_problem(problem: &mut Option<StandbyProblem>) {
+    if problem.take().is_some() {
+        tracing::info!("The place of the standby can be written again.");
+    }
 }
 
 /// What a standby needs from the service.
@@ -303,7 +352,7 @@ impl StandbySetup {
         repeat_while_temporary(async || {
             let identity = StandbyIdentity::of_folder(&self.data_dir)?;
             let has_store = self.data_dir.join(STORE_FILE).try_exists()?;
-            lease::check(&self.place, &identity, has_store, self.clock.now()).await
+            lease::check(&self.place, &identity, has_store).await
         })
         .await
     }
@@ -434,8 +483,8 @@ impl Standby {
     }
 
     /// Waits until everything that was committed is in the place. Returns whether it can be acknowledged. Does not wait for
-    /// a place that cannot be written: what runs and vendors report must be kept here rather than be refused. Nothing is
-    /// acknowledged after the lease has ended for another reason, because another service may work without it.
+    /// a place that cannot be written: while the lease lasts, what runs and vendors report is kept here rather than refused.
+    /// Nothing is acknowledged after the lease has ended, because another service may work without it.
     pub async fn covered(&self) -> bool {
         self.covered_within(ACKNOWLEDGEMENT_TIMEOUT).await
     }
@@ -443,12 +492,9 @@ impl Standby {
     async fn covered_within(&self, limit: Duration) -> bool {
         let commit = self.store.last_commit();
         let is_done = |status: &StandbyStatus| {
-            status.has_shipped(commit) || status.problem().is_some() || status.lost.is_some()
+            status.has_shipped(commit) || status.ship_problem.is_some() || status.lost.is_some()
         };
-        let is_met = self.ships(limit, is_done).await;
-        let status = self.status.borrow();
-        let is_away = status.problem().is_some();
-        is_met && status.lost.is_none() && (is_away || !status.has_lapsed())
+        self.ships(limit, is_done).await && !self.status.borrow().has_lapsed()
     }
 
     /// Requests that changes are written now. Returns whether the condition is met within this time.

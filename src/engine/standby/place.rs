@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use domain::secret::Secret;
@@ -16,6 +17,9 @@ use crate::config::{PlaceConfig, ProxyConfig};
 
 /// Name of the record.
 const RECORD: &str = "standby.json";
+
+/// Number of objects that are removed at once.
+const REMOVED_AT_ONCE: u64 = 16;
 
 /// Size of the parts of a backup, in bytes.
 const PART_BYTES: usize = 4 << 20;
@@ -142,6 +146,14 @@ pub enum PlaceError {
     /// A backup cannot be made or read.
     #[error(transparent)]
     Backup(#[from] BackupError),
+    /// The place does not answer in time.
+    #[error("{place} did not answer within {} s", limit.as_secs())]
+    Slow {
+        /// Address of the place.
+        place: String,
+        /// Time that was waited.
+        limit: Duration,
+    },
     /// The record is not one of this program.
     #[error("{place}/{RECORD} cannot be read: {cause}")]
     Record {
@@ -157,8 +169,14 @@ impl PlaceError {
     pub(super) fn is_temporary(&self) -> bool {
         match self {
             PlaceError::Objects(error) => error.is_temporary(),
+            PlaceError::Slow { .. } => true,
             PlaceError::Backup(_) | PlaceError::Record { .. } => false,
         }
+    }
+
+    /// Whether there is no space left in the place.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, PlaceError::Objects(error) if error.is_full())
     }
 }
 
@@ -287,23 +305,56 @@ impl StandbyPlace {
     }
 
     /// Removes a backup and the rows that changed after it.
-    pub(super) async fn remove_backup(&self, backup: &str) -> Result<(), PlaceError> {
-        // From the last to the first, so that an interrupted removal can be repeated.
-        let mut changes = 0;
-        while self.read_changes(backup, changes + 1).await?.is_some() {
-            changes += 1;
+    pub(super) async fn remove_backup(&self, backup: &StoredBackup) -> Result<(), PlaceError> {
+        let changes_name = |number| changes_name(&backup.name, number);
+        self.remove_numbered(backup.changes, changes_name).await?;
+        let parts = u64::from(backup.parts.unwrap_or_default());
+        self.remove_numbered(parts, |number| part_name(&backup.name, number))
+            .await
+    }
+
+    /// Removes the objects with the numbers 1 to `known`, and those that follow. An interrupted removal can be repeated: it
+    /// leaves gaps shorter than those that are looked behind.
+    async fn remove_numbered(
+        &self,
+        known: u64,
+        name: impl Fn(u64) -> String,
+    ) -> Result<(), PlaceError> {
+        let mut last = known;
+        loop {
+            let numbers = last + 1..=last + REMOVED_AT_ONCE;
+            let exist = numbers.map(async |number| {
+                let exists = self.0.exists(&name(number)).await?;
+                Ok::<_, PlaceError>(exists.then_some(number))
+            });
+            match try_join_all(exist).await?.into_iter().flatten().max() {
+                Some(number) => last = number,
+                None => break,
+            }
         }
-        for number in (1..=changes).rev() {
-            self.0.delete(&changes_name(backup, number)).await?;
-        }
-        let mut parts = 0;
-        while self.read_part(backup, parts + 1).await?.is_some() {
-            parts += 1;
-        }
-        for number in (1..=parts).rev() {
-            self.0.delete(&part_name(backup, number)).await?;
+        while last > 0 {
+            let first = last.saturating_sub(REMOVED_AT_ONCE) + 1;
+            let removals = (first..=last).map(async |number| self.0.delete(&name(number)).await);
+            try_join_all(removals).await?;
+            last = first - 1;
         }
         Ok(())
+    }
+
+    /// Limits the time of a request, so that one which hangs leaves time for another.
+    pub(super) async fn within<T, E: From<PlaceError>>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let place = || PlaceError::Slow {
+            place: self.to_string(),
+            limit,
+        };
+        match tokio::time::timeout(limit, request).await {
+            Ok(result) => result,
+            Err(_) => Err(place().into()),
+        }
     }
 }
 
@@ -315,10 +366,10 @@ impl std::fmt::Display for StandbyPlace {
 
 /// Name of this machine, for people.
 pub(super) fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "another machine".to_owned(),
-        name => name.to_owned(),
+    let system = rustix::system::uname();
+    match system.nodename().to_str() {
+        Ok(name) if !name.is_empty() => name.to_owned(),
+        _ => "another machine".to_owned(),
     }
 }
 
@@ -330,8 +381,8 @@ pub(crate) fn age_text(age: Duration) -> String {
     }
 }
 
-/// Names of the backups that are removed: all that were not completed, and the oldest beyond the number to keep.
-pub(super) fn surplus(backups: &[StoredBackup], kept: usize) -> Vec<String> {
+/// Backups that are removed: all that were not completed, and the oldest beyond the number to keep.
+pub(super) fn surplus(backups: &[StoredBackup], kept: usize) -> Vec<StoredBackup> {
     let complete = backups
         .iter()
         .filter(|backup| backup.parts.is_some())
@@ -342,8 +393,7 @@ pub(super) fn surplus(backups: &[StoredBackup], kept: usize) -> Vec<String> {
         old -= usize::from(is_old);
         is_old || backup.parts.is_none()
     };
-    let removed = backups.iter().filter(is_removed);
-    removed.map(|backup| backup.name.clone()).collect()
+    backups.iter().filter(is_removed).cloned().collect()
 }
 
 /// Whether a text is the name of a backup: digits, letters, points and hyphens, beginning with a digit.
@@ -352,7 +402,7 @@ fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_digit()) && text.bytes().all(is_permitted)
 }
 
-fn part_name(backup: &str, number: u32) -> String {
+fn part_name(backup: &str, number: impl std::fmt::Display) -> String {
     format!("{backup}/backup-{number:06}")
 }
 
@@ -406,9 +456,13 @@ mod tests {
             (5, None),
         ]
         .map(backup);
-        assert_eq!(surplus(&listed, 2), ["1", "2", "5"]);
-        assert_eq!(surplus(&listed, 1), ["1", "2", "3", "5"]);
-        assert_eq!(surplus(&listed, 9), ["2", "5"]);
+        let surplus = |kept| {
+            let removed = surplus(&listed, kept).into_iter();
+            removed.map(|backup| backup.name).collect::<Vec<_>>()
+        };
+        assert_eq!(surplus(2), ["1", "2", "5"]);
+        assert_eq!(surplus(1), ["1", "2", "3", "5"]);
+        assert_eq!(surplus(9), ["2", "5"]);
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl BackupSeries {
         if !removed.is_empty() {
             self.record
                 .backups
-                .retain(|backup| !removed.contains(&backup.name));
+                .retain(|backup| !removed.contains(backup));
             self.list(now).await?;
         }
         Ok(())

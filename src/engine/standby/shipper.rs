@@ -141,6 +141,11 @@ impl Shipper {
                 self.begin_upload_if_due().await;
             }
             self.ship().await;
+            // Also if only the lease could not be renewed.
+            let is_full = self.status.borrow().is_full();
+            if is_full {
+                self.make_space().await;
+            }
             if is_stopping && self.progress.current.is_some() {
                 return;
             }
@@ -221,10 +226,14 @@ impl Shipper {
                 self.list().await;
                 self.progress.current = Some(upload.backup);
                 (self.progress.failed_uploads, self.progress.retry_at) = (0, None);
-                self.status.send_modify(|status| status.ship_problem = None);
                 tracing::info!(backup = name, parts, place = %self.place, "Wrote a backup for the standby.");
             }
-            Err(error) => self.upload_failed(&error),
+            Err(error) => {
+                self.upload_failed(&error);
+                if error.is_full() {
+                    self.make_space().await;
+                }
+            }
         }
         self.begin_removal();
     }
@@ -235,6 +244,10 @@ impl Shipper {
         if self.progress.current.is_none() {
             self.report_problem(error);
         }
+        self.delay_upload();
+    }
+
+    fn delay_upload(&mut self) {
         let pause = pause_after(self.progress.failed_uploads);
         self.progress.failed_uploads += 1;
         self.progress.retry_at = Some(Instant::now() + pause);
@@ -252,31 +265,37 @@ impl Shipper {
 
     /// Begins to remove backups beyond those that are kept, and those whose upload was interrupted.
     fn begin_removal(&mut self) {
-        let names = surplus(&self.backups, KEPT_BACKUPS);
-        if names.is_empty() {
+        let backups = surplus(&self.backups, KEPT_BACKUPS);
+        if backups.is_empty() {
             return;
         }
         let place = self.place.clone();
-        self.progress.background = Background::Removal(Box::pin(async move {
-            let mut removed = Vec::new();
-            for name in names {
-                match place.remove_backup(&name).await {
-                    Ok(()) => removed.push(name),
-                    // Tried again with the next backup.
-                    Err(error) => {
-                        tracing::warn!(backup = name, %error, "Failed to remove an old backup.");
-                    }
-                }
-            }
-            removed
-        }));
+        self.progress.background = Background::Removal(Box::pin(remove(place, backups)));
+    }
+
+    /// Removes all backups but the newest one, so that changes and the record can be written to a full place.
+    async fn make_space(&mut self) {
+        if let Background::Upload(_) = std::mem::take(&mut self.progress.background) {
+            self.delay_upload();
+        }
+        let backups = surplus(&self.backups, 1);
+        let removed = remove(self.place.clone(), backups).await;
+        if !removed.is_empty() {
+            tracing::warn!(place = %self.place, backups = removed.len(), "Removed old backups, because the place of the standby is full.");
+            self.forget(&removed);
+        }
+    }
+
+    /// Removes backups from the list. The next renewal writes it.
+    fn forget(&mut self, removed: &[String]) {
+        self.backups
+            .retain(|backup| !removed.contains(&backup.name));
     }
 
     async fn finish_removal(&mut self, removed: &[String]) {
         self.progress.background = Background::Idle;
         if !removed.is_empty() {
-            self.backups
-                .retain(|backup| !removed.contains(&backup.name));
+            self.forget(removed);
             self.list().await;
         }
     }
@@ -306,6 +325,7 @@ impl Shipper {
                 "More has changed than is kept in memory; beginning a new backup for the standby."
             );
         }
+        self.status.send_modify(StandbyStatus::report_incomplete);
         self.abandon_upload();
     }
 
@@ -340,11 +360,13 @@ impl Shipper {
                 Ok(()) => {
                     let (name, files) = (backup.name.clone(), backup.files);
                     self.note_files(&name, files);
-                    self.status.send_modify(|status| status.ship_problem = None);
                     return;
                 }
                 Err(error) => {
                     self.report_problem(&error);
+                    if error.is_full() {
+                        self.make_space().await;
+                    }
                     tokio::time::sleep(pause_after(attempt)).await;
                     attempt += 1;
                 }
@@ -367,10 +389,25 @@ impl Shipper {
     }
 
     fn report_problem(&self, error: &PlaceError) {
-        let (text, now) = (error.to_string(), self.clock.now());
+        let now = self.clock.now();
         self.status
-            .send_modify(|status| status.report_ship_problem(text, now));
+            .send_modify(|status| status.report_ship_problem(error, now));
     }
+}
+
+/// Removes backups. Returns the names of those that are gone.
+async fn remove(place: StandbyPlace, backups: Vec<StoredBackup>) -> Vec<String> {
+    let mut removed = Vec::new();
+    for backup in backups {
+        match place.remove_backup(&backup).await {
+            Ok(()) => removed.push(backup.name),
+            // Tried again with the next backup.
+            Err(error) => {
+                tracing::warn!(backup = backup.name, %error, "Failed to remove an old backup.");
+            }
+        }
+    }
+    removed
 }
 
 /// Writes the next file of changed rows of a backup.

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 
-use store::{Backup, BackupError, StandbyIdentity};
+use store::{Backup, BackupError, STORE_FILE, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
 use super::StandbyTimings;
-use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, age_text, host_name};
+use super::lease::MIN_PAUSE;
+use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, host_name};
 use crate::clock::Clock;
 
 /// Interval at which the record is read while its lease may be held.
@@ -50,15 +51,21 @@ pub enum TakeOverError {
     Overtaken(String),
     /// A service holds the lease.
     #[error(
-        "the service on {host} is working with {place} (its lease was renewed {age} ago). Stop it first, or use --when-free to wait until it is gone"
+        "the service on {host} is working with {place} and renews its lease. Stop it first, or use --when-free to wait until it is gone"
     )]
     Held {
         /// Address of the place.
         place: String,
         /// Name of the holder's machine.
         host: String,
-        /// Time since the last renewal.
-        age: String,
+    },
+    /// The store of the data folder would be replaced by that of another service.
+    #[error(
+        "this data folder has a store that has never worked with {place}, and --when-free does not replace it. If this machine is new, stop its service and remove {STORE_FILE} from the data folder. To replace it all the same, use 'agent-implement restore --latest --replace' while no service works with the place"
+    )]
+    StoreUnknown {
+        /// Address of the place.
+        place: String,
     },
 }
 
@@ -77,23 +84,44 @@ pub enum HeldLease {
     Await,
 }
 
-/// Whether the store of a data folder is the one that works with the place, so that there is nothing to restore.
-/// `has_start` returns whether the store has the ID of a start.
+/// Relation of the store of a data folder to a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreRelation {
+    /// The store is the one that works with the place: there is nothing to restore.
+    Current,
+    /// The store has worked with the place before, or is a copy of one that has. Or the place is empty.
+    Earlier,
+    /// The store has never worked with a place, and this one has the state of another.
+    Unknown,
+}
+
+/// Returns the relation of the store of a data folder to a place. `has_start` returns whether the store has the ID of a start.
 ///
 /// # Errors
 /// If the place cannot be read.
-pub async fn is_current(
+pub async fn relation(
     place: &StandbyPlace,
     identity: &StandbyIdentity,
     has_start: impl FnOnce(&str) -> bool,
-) -> Result<bool, PlaceError> {
-    let record = place.read_record().await?;
-    Ok(record.is_some_and(|(record, _)| {
-        record.holder == identity.id
-            && Some(record.epoch) == identity.epoch
-            && record.is_known_to(identity)
-            && record.start.as_deref().is_none_or(has_start)
-    }))
+) -> Result<StoreRelation, PlaceError> {
+    let Some((record, _)) = place.read_record().await? else {
+        return Ok(StoreRelation::Earlier);
+    };
+    let is_holder = record.holder == identity.id;
+    Ok(match identity.epoch {
+        // The first start was interrupted.
+        None if is_holder && record.is_first() => StoreRelation::Current,
+        None => StoreRelation::Unknown,
+        Some(epoch)
+            if is_holder
+                && record.epoch == epoch
+                && record.is_known_to(identity)
+                && record.start.as_deref().is_none_or(has_start) =>
+        {
+            StoreRelation::Current
+        }
+        Some(_) => StoreRelation::Earlier,
+    })
 }
 
 /// Take-over of a place for a data folder.
@@ -143,7 +171,6 @@ impl TakeOver<'_> {
                 return Err(TakeOverError::Held {
                     place: self.place.to_string(),
                     host: record.host,
-                    age: age_text(self.clock.now().since(record.renewed_at)),
                 });
             }
             if seen.is_none() {
@@ -301,13 +328,15 @@ impl ClaimedLease {
             Duration::ZERO => renewal,
             lease => renewal.min(lease / 4),
         };
+        let mut pause = interval;
         loop {
-            tokio::time::sleep(interval).await;
-            match self.renew(false).await {
-                Err(TakeOverError::Place(error)) if error.is_temporary() => {}
+            tokio::time::sleep(pause).await;
+            let (place, limit) = (self.place.clone(), interval.max(MIN_PAUSE));
+            pause = match place.within(limit, self.renew(false)).await {
+                Err(TakeOverError::Place(error)) if error.is_temporary() => interval.min(MIN_PAUSE),
                 Err(error) => return error,
-                Ok(()) => {}
-            }
+                Ok(()) => interval,
+            };
         }
     }
 

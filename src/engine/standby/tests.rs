@@ -58,11 +58,24 @@ async fn only_what_is_in_the_place_is_acknowledged() {
     assert!(!covered(&standby).await, "the place does not answer");
     standby.set(|status| status.report_shipped(0, Timestamp::EPOCH));
     assert!(covered(&standby).await);
+    standby.set(StandbyStatus::report_incomplete);
+    assert!(!covered(&standby).await, "only a new backup has the change");
+    assert!(!standby.is_open());
+    standby.set(|status| status.report_lease_problem(&away(), Timestamp::EPOCH));
+    assert!(
+        !covered(&standby).await,
+        "one failed renewal says nothing about changes"
+    );
+    // A place that is away is a problem that is reported, and nobody is kept waiting by it while the lease lasts.
+    standby.set(|status| status.report_ship_problem(&away(), Timestamp::EPOCH));
+    assert!(covered(&standby).await);
     standby.set(|status| status.leased_until = BootTime::default());
     assert!(!covered(&standby).await, "another machine may work");
-    // A place that is away is a problem that is reported, and nobody is kept waiting by it.
-    standby.set(|status| status.report_lease_problem("away".to_owned(), Timestamp::EPOCH));
-    assert!(covered(&standby).await);
-    standby.set(|status| status.report_lost("another machine works".to_owned()));
-    assert!(!covered(&standby).await);
+}
+
+fn away() -> PlaceError {
+    PlaceError::Slow {
+        place: "s3://backups".to_owned(),
+        limit: Duration::from_secs(9),
+    }
 }

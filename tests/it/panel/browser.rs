@@ -332,7 +332,8 @@ impl Browser {
     pub async fn screenshot(&self, file: &Path) {
         let metrics = self.devtools("Page.getLayoutMetrics", json!({})).await;
         let size = &metrics["cssContentSize"];
-        let page = json!({"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1});
+        let page =
+            json!({"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1});
         let options = json!({"captureBeyondViewport": true, "clip": page});
         let picture = self.devtools("Page.captureScreenshot", options).await;
         let data = picture["data"].as_str().unwrap();

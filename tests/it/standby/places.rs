@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use fake_vendors::{FakeService, InjectedFault};
+use fake_vendors::{BucketRefusal, FakeService, InjectedFault};
 
 use super::{Machines, health, set_cap, wait_until};
 use crate::process::{ServiceProcess, command, exit_and_output, run};
@@ -17,6 +17,34 @@ async fn a_key_that_may_not_list_the_bucket_is_refused() {
     let (code, stderr) = machines.failed_start(&machines.first_dir(), 0);
     assert_eq!(code, 78, "{stderr}");
     assert!(stderr.contains("s3:ListBucket for the bucket"), "{stderr}");
+}
+
+/// A bucket that does not exist is not an empty place.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_does_not_exist_is_refused() {
+    let machines = Machines::new().await;
+    let bucket = machines.env.vendors.bucket();
+    bucket.refuse(BucketRefusal::NoSuchBucket);
+    let (code, stderr) = machines.failed_start(&machines.first_dir(), 0);
+    assert_eq!(code, 78, "{stderr}");
+    assert!(stderr.contains("NoSuchBucket"), "{stderr}");
+    let (code, _, stderr) = machines.restore(&machines.second_dir(), &["--when-free"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("NoSuchBucket"), "{stderr}");
+}
+
+/// A machine that has just started may not have the time yet, so the service manager tries again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_clock_is_not_a_missing_right() {
+    let machines = Machines::new().await;
+    let bucket = machines.env.vendors.bucket();
+    bucket.refuse(BucketRefusal::TimeTooSkewed);
+    let (code, stderr) = machines.failed_start(&machines.first_dir(), 0);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stderr.contains("RequestTimeTooSkewed") && !stderr.contains("s3:ListBucket"),
+        "{stderr}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,7 +145,7 @@ async fn a_place_that_is_not_mounted_is_not_a_fresh_start() {
     std::fs::create_dir(&place).unwrap();
     let message = refused();
     assert!(
-        message.contains("is empty, but this data folder has worked with it"),
+        message.contains("is empty, but this data folder has worked with a place"),
         "{message}"
     );
     assert!(!place.join("standby.json").exists());

@@ -111,3 +111,28 @@ async fn clocks_are_not_compared() {
     let claim = tokio::time::timeout(Duration::from_millis(300), claim);
     assert!(claim.await.is_err());
 }
+
+#[tokio::test]
+async fn a_first_start_that_was_interrupted_restores_nothing() {
+    let place = Place::of_a(Duration::from_secs(60), |_| {}).await;
+    let relation_of = async |id: &str, epoch| {
+        let identity = StandbyIdentity {
+            epoch,
+            ..identity(id)
+        };
+        relation(&place.place, &identity, |_| true).await.unwrap()
+    };
+    assert_eq!(relation_of("a", Some(1)).await, StoreRelation::Current);
+    assert_eq!(relation_of("a", None).await, StoreRelation::Unknown);
+    assert_eq!(relation_of("b", None).await, StoreRelation::Unknown);
+    assert_eq!(relation_of("b", Some(1)).await, StoreRelation::Earlier);
+    let begun = PlaceRecord {
+        backups: Vec::new(),
+        ..place.record().await
+    };
+    let tag = place.place.read_record().await.unwrap().unwrap().1;
+    let replaced = place.place.replace_record(&begun, Some(&tag)).await;
+    assert!(matches!(replaced.unwrap(), Replaced::Done(_)));
+    assert_eq!(relation_of("a", None).await, StoreRelation::Current);
+    assert_eq!(relation_of("b", None).await, StoreRelation::Unknown);
+}
