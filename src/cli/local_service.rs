@@ -27,7 +27,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const BASE_URL: &str = "http://control";
 
 /// Error statuses with which the service refuses a request for a reason.
-const MEANINGFUL_STATUSES: [u16; 4] = [400, 404, 409, 503];
+const MEANINGFUL_STATUSES: [u16; 5] = [400, 403, 404, 409, 503];
 
 /// Default data folder.
 const DEFAULT_DATA_DIR: &str = "./data";

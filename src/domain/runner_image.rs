@@ -10,7 +10,7 @@
 //! permitted prefixes are used: those that the operator configured, or else the packages of the
 //! repository's owner.
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::ids::Repo;
 use super::job::RunnerKind;
@@ -62,11 +62,6 @@ pub enum ImageFileError {
     },
 }
 
-#[derive(Deserialize)]
-struct ImageFile {
-    image: String,
-}
-
 /// Returns the image that a repository requests.
 ///
 /// # Errors
@@ -76,8 +71,9 @@ pub fn parse_image_file(
     repo: &Repo,
     prefixes: &[String],
 ) -> Result<String, ImageFileError> {
-    let file: ImageFile = serde_saphyr::from_str(text).map_err(|_| ImageFileError::InvalidFile)?;
-    let image = file.image.trim();
+    let file: Option<Value> = serde_saphyr::from_str(text).ok();
+    let image = file.as_ref().and_then(|file| file["image"].as_str());
+    let image = image.ok_or(ImageFileError::InvalidFile)?.trim();
     if !is_image_name(image) {
         return Err(ImageFileError::InvalidName);
     }

@@ -38,8 +38,7 @@ pub(crate) async fn fetch(github: &GitHub, mapping: &Mapping) -> Result<RepoSett
 }
 
 fn parse(text: &str) -> RepoSettings {
-    let file: Option<Value> = serde_saphyr::from_str(text).ok().flatten();
-    let file = file.unwrap_or_default();
+    let file: Value = serde_saphyr::from_str(text).unwrap_or_default();
     let review: ReviewInputs = serde_json::from_value(file.clone()).unwrap_or_default();
     let (ci, ci_error) = match CiSettings::read(&file["ci"]) {
         Ok(ci) => (ci, None),

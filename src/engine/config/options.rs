@@ -203,7 +203,7 @@ pub struct Options {
     #[arg(long, env = "DOCKER_HOST")]
     pub docker_host: Option<String>,
     /// Path of DATA_DIR on the machine of the container engine. Set it if the service itself runs in
-    /// a container; needed only without RUNNER_CALLBACK_BASE_URL.
+    /// a container and uses local containers.
     #[arg(long, env = "DATA_DIR_ON_HOST")]
     pub data_dir_on_host: Option<PathBuf>,
     /// Network of local containers: proxy (none; other hosts are reached through a proxy of the service) or open (that

@@ -88,7 +88,7 @@ impl Default for StandbyTimings {
 pub enum StartError {
     /// Another data folder holds the lease, and this one never did.
     #[error(
-        "{host} works with {place} (last renewal at {renewed_at} by its clock), and this data folder has never been part of that. To take over, stop that service and run 'agent-implement restore --latest'; else set STANDBY_PLACE to another place"
+        "{host} works with {place} (last renewal at {renewed_at} by its clock), and this data folder has never been part of that. To take over, stop that service and run 'agent-implement restore --latest --replace'; else set STANDBY_PLACE to another place"
     )]
     HeldByOther {
         /// Address of the place.
@@ -150,7 +150,7 @@ pub enum StartError {
     },
     /// The place is empty, although this data folder has worked with it.
     #[error(
-        "{place} is empty, but this data folder has worked with a place. If it is a folder that is not mounted, mount it. To begin anew in it, or to use another place, remove standby.json from the data folder"
+        "{place} is empty, but this data folder has worked with a place. If it is a folder that is not mounted, mount it. To start over in it, or to use another place, remove standby.json from the data folder"
     )]
     RecordMissing {
         /// Address of the place.

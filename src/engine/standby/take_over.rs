@@ -197,7 +197,7 @@ impl TakeOver<'_> {
             Ok(None) if was_seen || self.identity.epoch.is_some() => {
                 let place = self.place;
                 let problem = format!(
-                    "{place} is empty, but was not before. If it is a folder that is not mounted, mount it. To begin anew \
+                    "{place} is empty, but was not before. If it is a folder that is not mounted, mount it. To start over \
                      in it, remove standby.json from the data folder"
                 );
                 (problem, TakeOverError::Empty(place.to_string()))

@@ -110,8 +110,8 @@ impl RepoSettings {
 /// Returns a sentence about an invalid setting about failing checks. The service reads them; an invalid one has its
 /// default and fails no run.
 pub(super) fn invalid_ci_setting(text: &str) -> Option<String> {
-    let file: Option<Value> = serde_saphyr::from_str(text).ok()?;
-    CiSettings::read(&file?["ci"]).err()
+    let file: Value = serde_saphyr::from_str(text).ok()?;
+    CiSettings::read(&file["ci"]).err()
 }
 
 #[cfg(test)]

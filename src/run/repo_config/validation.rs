@@ -51,8 +51,10 @@ pub(super) fn invalid_value(text: &str, known: &[KnownSetting]) -> Option<String
 }
 
 fn table(text: &str) -> Option<Map<String, Value>> {
-    let settings: Option<Map<String, Value>> = serde_saphyr::from_str(text).ok()?;
-    settings
+    match serde_saphyr::from_str(text).ok()? {
+        Value::Object(settings) => Some(settings),
+        _ => None,
+    }
 }
 
 fn collect(

@@ -7,7 +7,7 @@ use fake_vendors::FakeAuthor;
 use serde_json::json;
 
 use super::{PLAN, Story, audited, create_ticket, error, kim};
-use crate::test_ticket::{SYSTEMS, poll_comments, settle};
+use crate::test_ticket::{SYSTEMS, call_on_command_line, poll_comments, settle};
 
 /// Returns whether a ticket shows an approval to people.
 fn is_marked_approved(story: &Story) -> bool {
@@ -175,4 +175,19 @@ async fn plans_wait_in_a_jira_without_a_status_for_them() {
     story.implemented().await;
     story.assert_approved("ticket:Kim", "Kim", "marker").await;
     story.env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_says_that_only_approvers_approve() {
+    let story = Story::planned(System::Linear, |mapping| {
+        mapping.approvers = vec![approver(System::Linear).to_owned()];
+    })
+    .await;
+    let env = call_on_command_line(story.env, |call| {
+        let (code, _, error) = call(&["approve", &story.key]);
+        assert_eq!(code, 3, "{error}");
+        assert!(error.contains("approve"), "{error}");
+    })
+    .await;
+    env.stop().await;
 }
