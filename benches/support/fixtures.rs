@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow};
 use domain::effect::Effect;
+use domain::feedback::{PullRequestId, PullRequestRecord, PullRequestStatus};
 use domain::ids::Repo;
 use domain::issue::{IssueRef, System};
 use domain::job::{Job, JobKind, JobState, PullRequestRef, RunnerKind};
@@ -14,7 +15,7 @@ use domain::report::StepRecord;
 use domain::stage::Stage;
 use domain::time::Timestamp;
 use serde_json::json;
-use store::{Store, jobs, outbox, steps};
+use store::{Store, StoreResult, jobs, outbox, pull_feedback, steps};
 
 /// Id of the running job.
 pub const RUNNING_JOB_ID: &str = "01BENCH";
@@ -152,7 +153,10 @@ pub fn step(number: u64) -> StepRecord {
     }
 }
 
-/// Fills a store with completed jobs of five steps each.
+/// Number of jobs per pull request that is still open.
+const JOBS_PER_OPEN_PULL: usize = 500;
+
+/// Fills a store with completed jobs of five steps each. Most of their pull requests were merged.
 pub async fn fill_store(store: &Store, count: usize) -> Result<()> {
     for first in (0..count).step_by(BATCH) {
         let batch = first..(first + BATCH).min(count);
@@ -163,12 +167,34 @@ pub async fn fill_store(store: &Store, count: usize) -> Result<()> {
                 for at in 0..5 {
                     steps::put(tx, &job.id, &step(at), at)?;
                 }
+                if number % JOBS_PER_OPEN_PULL > 0 {
+                    merge_pull(tx, &job)?;
+                }
             }
             Ok(())
         };
         store.write(put).await?;
     }
     Ok(())
+}
+
+fn merge_pull(tx: &store::WriteTx<'_>, job: &Job) -> StoreResult<()> {
+    let Some(PullRequestRef { number, .. }) = job.pull else {
+        return Ok(());
+    };
+    let pull = PullRequestId {
+        repo: job.repo.clone(),
+        number,
+    };
+    let status = PullRequestStatus::Merged {
+        commit: format!("{number:040x}"),
+        at: job.finished_at.unwrap_or_default(),
+    };
+    let record = PullRequestRecord {
+        status,
+        ..pull_feedback::get_pull(tx, &pull)?
+    };
+    pull_feedback::put_pull(tx, &pull, &record)
 }
 
 /// Builds the mapping of team `key`.
