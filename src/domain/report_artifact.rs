@@ -191,7 +191,7 @@ pub fn open(
     hmac::verify(&hmac_key(key), signed.payload.as_bytes(), &signature)
         .map_err(|_| ArtifactError::WrongSignature)?;
     let payload: Payload =
-        serde_json::from_str(&signed.payload).map_err(|_| ArtifactError::NotAReport)?;
+        serde_json::from_slice(signed.payload.as_bytes()).map_err(|_| ArtifactError::NotAReport)?;
     check_origin(payload.origin, expected)?;
     let mut steps = payload.steps;
     steps.truncate(MAX_STEPS);

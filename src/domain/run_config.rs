@@ -288,7 +288,7 @@ impl RunConfig {
             },
             runs_on: match value("runs_on") {
                 None => Vec::new(),
-                Some(text) => serde_json::from_str(&text)
+                Some(text) => serde_json::from_slice(text.as_bytes())
                     .map_err(|_| RunConfigError::Invalid("runs_on", text))?,
             },
             callback,

@@ -84,6 +84,6 @@ impl RunOptions {
 
     /// Parses the value of the input; `None` if it is not valid.
     pub(crate) fn from_input(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
+        serde_json::from_slice(text.as_bytes()).ok()
     }
 }

@@ -323,7 +323,7 @@ fn inputs(
 ) -> Result<RunInputs, EnvironmentError> {
     let inputs = match variables.get("RUN_CONFIG").filter(|text| !text.is_empty()) {
         // The parser's message could quote a token.
-        Some(text) => serde_json::from_str(text)
+        Some(text) => serde_json::from_slice(text.as_bytes())
             .map_err(|_| EnvironmentError::Invalid("RUN_CONFIG", "not a JSON object".to_owned()))?,
         None => event
             .and_then(|event| event.get("inputs"))

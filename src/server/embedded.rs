@@ -1,6 +1,7 @@
 //! Archives of files that are part of the executable, written by `build.rs`.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 
 use flate2::read::GzDecoder;
 
@@ -12,5 +13,8 @@ pub(crate) const OPENAPI: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/open
 
 /// Reads an archive: texts by path.
 pub(crate) fn unpack(archive: &[u8]) -> Result<BTreeMap<String, String>, String> {
-    serde_json::from_reader(GzDecoder::new(archive)).map_err(|error| error.to_string())
+    let mut json = Vec::new();
+    let read = GzDecoder::new(archive).read_to_end(&mut json);
+    read.map_err(|error| error.to_string())?;
+    serde_json::from_slice(&json).map_err(|error| error.to_string())
 }

@@ -27,7 +27,7 @@ impl PrintedEvents {
         // The last line of a killed demo may be incomplete.
         let keys = text
             .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
+            .filter_map(|line| serde_json::from_slice(line.as_bytes()).ok());
         let file = OpenOptions::new().create(true).append(true).open(&path);
         let mut file = file.with_context(|| format!("opening {}", path.display()))?;
         if !text.is_empty() && !text.ends_with('\n') {

@@ -40,8 +40,8 @@ impl DemoState {
         let Ok(text) = std::fs::read_to_string(&path) else {
             return Self::generate(tracker);
         };
-        let state: Self =
-            serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
+        let state: Self = serde_json::from_slice(text.as_bytes())
+            .with_context(|| format!("reading {}", path.display()))?;
         ensure!(
             state.tracker == tracker,
             "the demo in {} has its tickets in {}: add --system {}, or use another folder",

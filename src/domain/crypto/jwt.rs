@@ -43,7 +43,7 @@ impl<'a> UnverifiedJwt<'a> {
         let object = |part: &str| {
             let bytes = BASE64URL_NOPAD.decode(part.as_bytes()).ok()?;
             let text = String::from_utf8(bytes).ok()?;
-            serde_json::from_str::<Object>(&text).ok()?;
+            serde_json::from_slice::<Object>(text.as_bytes()).ok()?;
             Some(text)
         };
         Some(Self {
@@ -58,7 +58,7 @@ impl<'a> UnverifiedJwt<'a> {
     /// time.
     pub(crate) fn is_signed_hs256(&self, key: &hmac::Key) -> bool {
         let signature = BASE64URL_NOPAD.decode(self.signature.as_bytes());
-        let header = serde_json::from_str::<Header>(&self.header);
+        let header = serde_json::from_slice::<Header>(self.header.as_bytes());
         header.is_ok_and(|header| header.alg == "HS256")
             && signature.is_ok_and(|signature| {
                 hmac::verify(key, self.signed.as_bytes(), &signature).is_ok()
@@ -68,7 +68,7 @@ impl<'a> UnverifiedJwt<'a> {
     /// Deserializes the claims. `None` if a field is missing or has another type. Callers must
     /// verify the signature before they trust the claims.
     pub(crate) fn claims<T: DeserializeOwned>(&self) -> Option<T> {
-        serde_json::from_str(&self.claims).ok()
+        serde_json::from_slice(self.claims.as_bytes()).ok()
     }
 }
 

@@ -290,7 +290,7 @@ impl PullRequestMeta {
     pub fn from_body(body: &str) -> Option<Self> {
         let (_, block) = body.split_once("<!-- agent-implement-meta ")?;
         let (json, _) = block.split_once("-->")?;
-        serde_json::from_str(json.trim()).ok()
+        serde_json::from_slice(json.trim().as_bytes()).ok()
     }
 }
 

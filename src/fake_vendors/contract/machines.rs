@@ -204,7 +204,7 @@ pub(super) fn check_docker(request: &LoggedRequest) -> Vec<String> {
             violations.push(format!("query.name: {value} is not a name of a container"));
         }
         if name == "buildargs" {
-            let arguments = serde_json::from_str(&value).unwrap_or_default();
+            let arguments = serde_json::from_slice(value.as_bytes()).unwrap_or_default();
             Map(UNLIMITED, &MaybeEmpty(UNLIMITED)).check(
                 "query.buildargs",
                 &arguments,
@@ -212,7 +212,7 @@ pub(super) fn check_docker(request: &LoggedRequest) -> Vec<String> {
             );
         }
         if name == "filters" {
-            let filters = serde_json::from_str(&value).unwrap_or_default();
+            let filters = serde_json::from_slice(value.as_bytes()).unwrap_or_default();
             Map(UNLIMITED, &List(UNLIMITED, &Text(UNLIMITED))).check(
                 "query.filters",
                 &filters,

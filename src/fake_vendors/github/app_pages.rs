@@ -80,7 +80,7 @@ impl GitHubInner {
     /// Shows the form in which the person confirms the App of a manifest.
     fn new_app_page(&self, request: &HttpRequest) -> HttpResponse {
         let text = form_value(request, "manifest").unwrap_or_default();
-        let manifest: Value = serde_json::from_str(&text).unwrap_or_default();
+        let manifest: Value = serde_json::from_slice(text.as_bytes()).unwrap_or_default();
         let problems = manifest_problems(&manifest);
         if !problems.is_empty() {
             return HttpResponse::text(422, format!("Invalid manifest: {}", problems.join("; ")));

@@ -277,7 +277,7 @@ impl FakeDockerEngine {
 
     fn list(&self, request: &HttpRequest) -> HttpResponse {
         let filters = request.query_param("filters").unwrap_or_default();
-        let filters: Value = serde_json::from_str(&filters).unwrap_or_default();
+        let filters: Value = serde_json::from_slice(filters.as_bytes()).unwrap_or_default();
         let labels = string_list(&filters["label"]);
         let all = request.query_param("all").as_deref() == Some("true");
         let has_labels = |container: &&FakeMachine| {

@@ -47,7 +47,7 @@ pub(super) fn build(
         dockerfile.ok_or_else(|| refused(500, "Cannot locate specified Dockerfile: Dockerfile"))?;
     let dockerfile = String::from_utf8_lossy(&dockerfile.content).into_owned();
     let arguments = request.query_param("buildargs").unwrap_or_default();
-    let arguments: Value = serde_json::from_str(&arguments).unwrap_or_default();
+    let arguments: Value = serde_json::from_slice(arguments.as_bytes()).unwrap_or_default();
     let given = string_map(&arguments);
     let (mut variables, mut output) = (BTreeMap::new(), String::new());
     let mut image = BuiltImage {

@@ -153,7 +153,7 @@ pub(super) fn run_shell(command: &str, cwd: &Path, env: &ScriptEnv) -> (String, 
 
 fn are_hooks_disabled(flags: &CliFlags) -> bool {
     let settings = flags.value("--settings").unwrap_or_default();
-    let settings = serde_json::from_str(settings)
+    let settings = serde_json::from_slice(settings.as_bytes())
         .ok()
         .or_else(|| read_json(Path::new(settings)));
     settings.is_some_and(|settings: Value| settings["disableAllHooks"] == Value::Bool(true))

@@ -251,7 +251,7 @@ fn recorded_usage(folder: &Path) -> Option<(u64, u64)> {
     }
     let record = std::fs::read_to_string(files.into_iter().max()?).ok()?;
     let counted = record.lines().rev().find_map(|line| {
-        let line: Value = serde_json::from_str(line).ok()?;
+        let line: Value = serde_json::from_slice(line.as_bytes()).ok()?;
         let payload = &line["payload"];
         let total = payload["info"]["total_token_usage"].clone();
         (payload["type"] == "token_count" && total.is_object()).then_some(total)

@@ -27,7 +27,7 @@ impl StreamReader {
         if let StreamReader::Command(reader) = self {
             return reader.read(line);
         }
-        let Ok(event) = serde_json::from_str::<Value>(line) else {
+        let Ok(event) = serde_json::from_slice::<Value>(line.as_bytes()) else {
             return AgentOutput::Log(non_empty_lines(line));
         };
         match self {

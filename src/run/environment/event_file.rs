@@ -33,7 +33,7 @@ impl EventFile {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(EventFileError(path, error.to_string())),
         };
-        match serde_json::from_str(&text) {
+        match serde_json::from_slice(text.as_bytes()) {
             Ok(event) => Ok(Some(Self { path, event })),
             Err(_) => Err(EventFileError(path, "not valid JSON".to_owned())),
         }

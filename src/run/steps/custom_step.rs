@@ -60,7 +60,7 @@ fn step_input(run: &RunContext, step: &StepDefinition) -> Value {
 
 /// Parses the last line as outputs; empty if it is not a JSON object.
 fn outputs(line: &str) -> Value {
-    let object: Option<Map<String, Value>> = serde_json::from_str(line.trim()).ok();
+    let object: Option<Map<String, Value>> = serde_json::from_slice(line.trim().as_bytes()).ok();
     Value::Object(object.unwrap_or_default())
 }
 

@@ -95,7 +95,7 @@ fn checks(tree: &Path) -> Vec<String> {
 fn node_checks(tree: &Path) -> Vec<String> {
     let package: Value = std::fs::read_to_string(tree.join("package.json"))
         .ok()
-        .and_then(|text| serde_json::from_str(&text).ok())
+        .and_then(|text| serde_json::from_slice(text.as_bytes()).ok())
         .unwrap_or_default();
     let manager = [
         ("pnpm-lock.yaml", "pnpm"),

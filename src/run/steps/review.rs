@@ -98,7 +98,7 @@ fn findings(answer: &AgentAnswer) -> Vec<BlockingFinding> {
         .structured
         .as_ref()
         .and_then(|value| ReviewResult::deserialize(value).ok())
-        .or_else(|| serde_json::from_str(strip_code_fence(&answer.text)).ok());
+        .or_else(|| serde_json::from_slice(strip_code_fence(&answer.text).as_bytes()).ok());
     match result {
         Some(ReviewResult {
             approved: true,

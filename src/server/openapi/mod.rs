@@ -36,7 +36,7 @@ fn build() -> Result<Bytes, String> {
     let files = super::embedded::unpack(super::embedded::OPENAPI)?;
     let text = files.get("openapi.json").ok_or("openapi.json is missing")?;
     let document: serde_json::Value =
-        serde_json::from_str(text).map_err(|error| error.to_string())?;
+        serde_json::from_slice(text.as_bytes()).map_err(|error| error.to_string())?;
     let text = serde_json::to_vec_pretty(&document).map_err(|error| error.to_string())?;
     Ok(text.into())
 }

@@ -164,7 +164,7 @@ impl Docker {
         let progress = response.text();
         let error = progress
             .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter_map(|line| serde_json::from_slice::<Value>(line.as_bytes()).ok())
             .find_map(|line| line["error"].as_str().map(str::to_owned));
         Ok(error.map_or(Ok(()), Err))
     }
@@ -282,7 +282,7 @@ fn refused(response: &Response) -> MachineStartOutcome {
 
 /// Returns the `message` of an error response. Empty if there is none.
 fn error_message(response: &Response) -> String {
-    let body: Value = serde_json::from_str(&response.text()).unwrap_or_default();
+    let body: Value = serde_json::from_slice(response.text().as_bytes()).unwrap_or_default();
     body["message"].as_str().unwrap_or_default().to_owned()
 }
 

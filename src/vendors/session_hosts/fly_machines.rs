@@ -185,8 +185,8 @@ impl FlyMachines {
         if response.status() == 404 {
             return Ok(None);
         }
-        let lines: LogPage =
-            serde_json::from_str(&response.text()).map_err(|error| response.decode_error(error))?;
+        let lines: LogPage = serde_json::from_slice(response.text().as_bytes())
+            .map_err(|error| response.decode_error(error))?;
         let lines: Vec<String> = lines
             .data
             .into_iter()
@@ -273,7 +273,7 @@ fn config(spec: &MachineSpec, size: MachineSize) -> Value {
 
 /// Returns the vendor's error message of a response.
 fn error_message(response: &Response) -> String {
-    let body: Value = serde_json::from_str(&response.text()).unwrap_or_default();
+    let body: Value = serde_json::from_slice(response.text().as_bytes()).unwrap_or_default();
     let parts: Vec<&str> = ["error", "status"]
         .iter()
         .filter_map(|field| body[*field].as_str())

@@ -219,7 +219,7 @@ fn call_function(name: &str, args: Vec<ExprValue>) -> Result<ExprValue, String> 
     let lower = |at: usize| plain_text(&arg(at)).to_lowercase();
     Ok(ExprValue::Known(match name.as_str() {
         "tojson" => Value::String(serde_json::to_string_pretty(&arg(0)).unwrap_or_default()),
-        "fromjson" => serde_json::from_str(&plain_text(&arg(0)))
+        "fromjson" => serde_json::from_slice(plain_text(&arg(0)).as_bytes())
             .map_err(|error| format!("fromJSON: {error}"))?,
         "format" => Value::String(format_text(&known)),
         "contains" => Value::Bool(match arg(0) {

@@ -179,7 +179,7 @@ impl Parser<'_> {
             .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '-' | '+')))
             .unwrap_or(self.text.len());
         let (digits, rest) = self.text.split_at(end);
-        let number: Value = serde_json::from_str(digits)
+        let number: Value = serde_json::from_slice(digits.as_bytes())
             .map_err(|_| format!("unexpected {:?} in expression {:?}", self.text, self.whole))?;
         self.text = rest;
         Ok(Expr::Literal(number))

@@ -116,7 +116,9 @@ impl Workflow {
             let text = value.as_str().unwrap_or_default();
             let typed = match input.kind.as_str() {
                 "boolean" => Some(Value::Bool(text == "true")),
-                "number" => serde_json::from_str(text).ok().filter(Value::is_number),
+                "number" => serde_json::from_slice(text.as_bytes())
+                    .ok()
+                    .filter(Value::is_number),
                 _ => None,
             };
             if let Some(typed) = typed {
