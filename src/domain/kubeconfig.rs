@@ -132,7 +132,7 @@ fn entry<'a>(file: &'a Value, list: &str, field: &str, name: &str) -> Result<&'a
     let mut found = entries.filter(|entry| text_of(entry, "name") == Some(name));
     let entry = found
         .next()
-        .ok_or_else(|| format!("its {list} lack '{name:.80}'"))?;
+        .ok_or_else(|| format!("it has no {field} named '{name:.80}'"))?;
     Ok(&entry[field])
 }
 
@@ -159,7 +159,9 @@ fn material(object: &Value, name: &str) -> Result<Option<Material>, String> {
     let Some(encoded) = text_of(object, &data_name) else {
         return Ok(file_of(object, name));
     };
-    let text = BASE64.decode(encoded.as_bytes()).ok();
+    // kubectl accepts base64 that is wrapped into lines, as the program base64 writes it.
+    let encoded = encoded.bytes().filter(|byte| !byte.is_ascii_whitespace());
+    let text = BASE64.decode(&encoded.collect::<Vec<u8>>()).ok();
     let text = text.and_then(|bytes| String::from_utf8(bytes).ok());
     let text = text.ok_or_else(|| format!("{data_name} is not a PEM text in base64"))?;
     Ok(Some(Material::Text(Secret::new(text))))
@@ -212,6 +214,14 @@ mod tests {
     }
 
     #[test]
+    fn base64_may_be_wrapped_into_lines() {
+        let wrapped =
+            "server: https://k\ncertificate-authority-data: |\n  Y2Vy\n  dGlm\n  aWNhdGU=";
+        let access = ClusterAccess::parse(&file(wrapped, "token: t")).unwrap();
+        assert_eq!(access.authority, secret("certificate"));
+    }
+
+    #[test]
     fn states_what_is_missing_invalid_or_refused() {
         let (server, token) = ("server: https://k", "token: t");
         let rows = [
@@ -219,7 +229,7 @@ mod tests {
             ("{}".to_owned(), "it has no current-context"),
             (
                 file(server, token).replace("contexts: [{name: c", "contexts: [{name: d"),
-                "its contexts lack 'c'",
+                "it has no context named 'c'",
             ),
             (
                 file(server, token).replace("cluster: k, ", ""),
@@ -227,7 +237,7 @@ mod tests {
             ),
             (
                 file(server, token).replace("name: u\n", "name: v\n"),
-                "its users lack 'u'",
+                "it has no user named 'u'",
             ),
             (file("x: y", token), "its cluster has no server"),
             (
