@@ -8,8 +8,8 @@ const MAX_SELECTOR: usize = 10;
 /// Maximum length of the name and of the value of a label.
 const MAX_NAME: usize = 63;
 
-/// Maximum length of the prefix of a name, which is a DNS name.
-const MAX_PREFIX: usize = 253;
+/// Maximum length of a DNS name, such as the prefix of a name.
+const MAX_DNS_NAME: usize = 253;
 
 /// Returns whether these are valid labels that select nodes.
 pub fn is_node_selector(labels: &EnvVarMap) -> bool {
@@ -24,7 +24,7 @@ pub fn is_label_value(text: &str) -> bool {
 
 fn is_name(text: &str) -> bool {
     match text.split_once('/') {
-        Some((prefix, name)) => prefix.len() <= MAX_PREFIX && is_dns_name(prefix) && is_word(name),
+        Some((prefix, name)) => is_dns_name(prefix) && is_word(name),
         None => is_word(text),
     }
 }
@@ -41,13 +41,16 @@ fn is_word(text: &str) -> bool {
 
 /// Returns whether this is a DNS name in lower case, as the names of most objects are.
 pub fn is_dns_name(text: &str) -> bool {
+    text.len() <= MAX_DNS_NAME && text.split('.').all(is_dns_label)
+}
+
+/// Returns whether this is one label of a DNS name in lower case, as the names of namespaces are.
+pub fn is_dns_label(text: &str) -> bool {
     let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.split('.').all(|label| {
-        label.len() <= MAX_NAME
-            && label.starts_with(is_lower)
-            && label.ends_with(is_lower)
-            && label.chars().all(|c| is_lower(c) || c == '-')
-    })
+    text.len() <= MAX_NAME
+        && text.starts_with(is_lower)
+        && text.ends_with(is_lower)
+        && text.chars().all(|c| is_lower(c) || c == '-')
 }
 
 #[cfg(test)]

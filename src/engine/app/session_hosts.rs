@@ -61,14 +61,19 @@ pub(super) fn build(
     Ok(SessionHosts::new(hosts, instance))
 }
 
-/// Creates the client of a Kubernetes cluster. Requests to the cluster of this service bypass the proxy.
+/// Creates the client of a Kubernetes cluster. Requests to the cluster that the service runs in bypass the proxy.
 fn kubernetes(
     config: &KubernetesConfig,
     redactor: &Redactor,
     proxies: &Proxies,
 ) -> Result<Kubernetes, String> {
     let access = &config.access;
-    let authority = access.authority.as_ref().map(read).transpose()?;
+    let source = match config.kubeconfig {
+        Some(_) => "KUBECONFIG",
+        None => "the service account of the pod",
+    };
+    let read = |material: &Material| read(material).map_err(|cause| format!("{source}: {cause}"));
+    let authority = access.authority.as_ref().map(&read).transpose()?;
     let identity = access.identity.as_ref().map(|[certificate, key]| {
         Ok::<_, String>(format!("{}\n{}", read(certificate)?, read(key)?))
     });
@@ -97,7 +102,7 @@ fn read(material: &Material) -> Result<String, String> {
         Material::Text(text) => Ok(text.expose().to_owned()),
         Material::File(path) => {
             let read = std::fs::read_to_string(path);
-            read.map_err(|error| format!("KUBECONFIG: reading {}: {error}", path.display()))
+            read.map_err(|error| format!("cannot read {}: {error}", path.display()))
         }
     }
 }

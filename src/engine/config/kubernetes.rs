@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use domain::kubeconfig::{ClusterAccess, MAX_KUBECONFIG, Material};
-use domain::kubernetes_labels::is_dns_name;
+use domain::kubernetes_labels::{is_dns_label, is_dns_name};
 use domain::secret::Secret;
 use vendors::session_hosts::JobSettings;
 
@@ -39,17 +39,21 @@ impl Validator {
         options: KubernetesOptions,
         sources: &mut Sources,
     ) -> Option<KubernetesConfig> {
-        let mut name = |variable: &str, value: Option<String>| {
+        let mut name = |variable: &str, value: Option<String>, is_valid: fn(&str) -> bool| {
             let value = value.map(|name| name.trim().to_owned());
             let value = value.filter(|name| !name.is_empty())?;
-            self.require(is_dns_name(&value), || {
-                format!("{variable} must be a name of Kubernetes: lower-case letters, digits and '-', not '{value:.80}'")
+            self.require(is_valid(&value), || {
+                format!("{variable} must be a valid Kubernetes name: lower-case letters, digits and '-', not '{value:.80}'")
             });
             Some(value)
         };
-        let namespace = name("KUBERNETES_NAMESPACE", options.namespace);
-        let runtime_class = name("KUBERNETES_RUNTIME_CLASS", options.runtime_class);
-        let pull_secret = name("KUBERNETES_PULL_SECRET", options.pull_secret);
+        let namespace = name("KUBERNETES_NAMESPACE", options.namespace, is_dns_label);
+        let runtime_class = name(
+            "KUBERNETES_RUNTIME_CLASS",
+            options.runtime_class,
+            is_dns_name,
+        );
+        let pull_secret = name("KUBERNETES_PULL_SECRET", options.pull_secret, is_dns_name);
         let kubeconfig = options
             .kubeconfig
             .filter(|path| !path.as_os_str().is_empty());

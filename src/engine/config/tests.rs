@@ -467,7 +467,15 @@ fn a_cluster_needs_a_namespace_and_a_usable_kubeconfig_file() {
     assert!(
         error
             .to_string()
-            .contains("KUBERNETES_NAMESPACE must be a name of Kubernetes"),
+            .contains("KUBERNETES_NAMESPACE must be a valid Kubernetes name"),
         "{error}"
     );
+    let dotted = [&good, "--kubernetes-namespace=runs.acme"];
+    assert!(read(&dotted, &[]).is_err(), "a namespace has no dots");
+    let dotted = [
+        &good,
+        "--kubernetes-namespace=runs",
+        "--kubernetes-runtime-class=kata.acme",
+    ];
+    assert!(read(&dotted, &[]).is_ok());
 }
