@@ -5,7 +5,7 @@
 //! and [`LineRedactor`] for a stream of lines, because a private key may span several lines.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -38,27 +38,52 @@ pub struct Redactor {
 #[derive(Clone, Default)]
 struct KnownValues {
     forms: BTreeSet<String>,
+    /// Secrets that their issuer replaces, by a name: the current value and the one before it.
+    replaceable: BTreeMap<&'static str, [String; 2]>,
     matcher: Option<Arc<AhoCorasick>>,
 }
 
 impl KnownValues {
     fn add<'a>(&mut self, secrets: impl IntoIterator<Item = &'a str>) {
-        let forms = secrets
-            .into_iter()
-            .map(str::trim)
-            .filter(|secret| secret.len() >= MIN_SECRET_LEN)
-            .flat_map(|secret| encoded_forms(secret).into_iter().chain(long_lines(secret)));
         let count = self.forms.len();
-        self.forms.extend(forms);
-        if self.forms.len() == count {
-            return;
+        self.forms.extend(secrets.into_iter().flat_map(forms));
+        if self.forms.len() != count {
+            self.build_matcher();
         }
+    }
+
+    fn is_current(&self, name: &str, value: &str) -> bool {
+        let known = self.replaceable.get(name);
+        known.is_some_and(|[current, _]| current == value)
+    }
+
+    fn replace(&mut self, name: &'static str, value: &str) {
+        let [current, before] = self.replaceable.entry(name).or_default();
+        *before = std::mem::replace(current, value.to_owned());
+        self.build_matcher();
+    }
+
+    fn build_matcher(&mut self) {
+        let replaceable: Vec<String> = { self.replaceable.values().flatten() }
+            .flat_map(|secret| forms(secret))
+            .collect();
         let built = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             // A DFA for one private key would take 11 MB.
             .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .build(&self.forms);
+            .build(self.forms.iter().chain(&replaceable));
         self.matcher = built.ok().map(Arc::new);
+    }
+}
+
+/// Returns the forms in which a secret is recognized. None if it is too short.
+fn forms(secret: &str) -> Vec<String> {
+    let secret = secret.trim();
+    match secret.len() >= MIN_SECRET_LEN {
+        true => { encoded_forms(secret).into_iter() }
+            .chain(long_lines(secret))
+            .collect(),
+        false => Vec::new(),
     }
 }
 
@@ -75,6 +100,20 @@ impl Redactor {
     pub fn learn<'a>(&self, secrets: impl IntoIterator<Item = &'a str>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.add(secrets);
+    }
+
+    /// Adds the current value of a secret that its issuer replaces, such as an hourly token. The value before it stays
+    /// known. Earlier ones have expired and are forgotten, so that the redactor does not grow.
+    pub fn learn_current(&self, name: &'static str, value: &str) {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if known.is_current(name, value) {
+            return;
+        }
+        drop(known);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if !known.is_current(name, value) {
+            known.replace(name, value);
+        }
     }
 
     /// Creates a separate redactor for the values of this one and for further ones.

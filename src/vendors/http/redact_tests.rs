@@ -73,6 +73,23 @@ fn clones_share_learned_values_and_a_separate_redactor_does_not() {
 }
 
 #[test]
+fn a_replaced_secret_is_known_until_its_successor_is_replaced() {
+    let redactor = Redactor::new(["configured"]);
+    let text = "configured token-of-one token-of-two token-of-three";
+    for (current, expected) in [
+        ("token-of-one", "# # token-of-two token-of-three"),
+        ("token-of-one", "# # token-of-two token-of-three"),
+        ("token-of-two", "# # # token-of-three"),
+        ("token-of-three", "# token-of-one # #"),
+    ] {
+        redactor.clone().learn_current("token", current);
+        assert_eq!(redactor.redact(text).replace(REDACTED, "#"), expected);
+    }
+    let known = redactor.known.read().unwrap();
+    assert_eq!(known.replaceable.len(), 1);
+}
+
+#[test]
 fn redacts_an_excerpt_before_cutting_it() {
     let long = format!("{}\n  ghs_0123456789abcdefghij0123 tail", "x".repeat(480));
     let excerpt = Redactor::default().excerpt(&long);

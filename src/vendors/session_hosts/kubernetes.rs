@@ -38,6 +38,9 @@ const REQUESTED_LINES: usize = 200;
 /// [`REQUESTED_LINES`] lines of the maximum length of 16 KiB.
 const REQUESTED_BYTES: usize = 4 << 20;
 
+/// Name of the token in the redactor.
+const TOKEN: &str = "token of Kubernetes";
+
 /// Media type of a change to some fields of an object.
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
@@ -328,7 +331,7 @@ impl Kubernetes {
                     let kind = VendorErrorKind::Connect(cause);
                     VendorError::new(self.client.vendor(), request.action(), kind)
                 })?;
-                self.redactor.learn([token.trim()]);
+                self.redactor.learn_current(TOKEN, token.trim());
                 request.bearer(token.trim())
             }
         };
