@@ -191,6 +191,7 @@ pub(crate) fn failure_sentence(vendor: Vendor, redactor: &Redactor, error: &Vend
             format!("{vendor} cannot be reached.")
         }
         VendorErrorKind::Decode(_) => format!("{vendor} gave an answer that cannot be read."),
+        VendorErrorKind::Precondition(_) => error.sentence(vendor.name()),
         VendorErrorKind::Status {
             status: 401 | 403,
             message,

@@ -17,7 +17,7 @@ use domain::machine::HostKind;
 use domain::time::Timestamp;
 use domain::vendor::Vendor;
 use vendors::chat::ChatWebhook;
-use vendors::http::{Client, Method, Quota, Request, VendorError, now_millis};
+use vendors::http::{Client, Method, Quota, Request, VendorError, VendorErrorKind, now_millis};
 use vendors::session_hosts::SessionHostError;
 
 /// Timeout of one probe.
@@ -269,7 +269,10 @@ fn result_of(response: Result<String, VendorError>) -> ProbeResult {
         Err(error) if error.is_rate_limited() => {
             ProbeResult::new(ProbeStatus::Limited, error.to_string())
         }
-        Err(error) if error.is_permanent() => {
+        // A request that was not sent, because its token could not be read, does not make the address doubtful.
+        Err(error)
+            if error.is_permanent() || matches!(error.kind, VendorErrorKind::Precondition(_)) =>
+        {
             ProbeResult::new(ProbeStatus::Error, error.to_string())
         }
         Err(error) => ProbeResult::unanswered(error.to_string()),

@@ -90,7 +90,9 @@ fn is_unanswered(error: &VendorError) -> bool {
             true
         }
         VendorErrorKind::Status { status, .. } => *status >= 500,
-        VendorErrorKind::Decode(_) | VendorErrorKind::RateLimited { .. } => false,
+        VendorErrorKind::Decode(_)
+        | VendorErrorKind::RateLimited { .. }
+        | VendorErrorKind::Precondition(_) => false,
     }
 }
 

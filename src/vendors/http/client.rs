@@ -326,7 +326,8 @@ fn is_transient(error: &VendorError) -> bool {
         VendorErrorKind::Status { status, .. } => *status >= 500 || *status == 408,
         VendorErrorKind::Timeout
         | VendorErrorKind::Decode(_)
-        | VendorErrorKind::RateLimited { .. } => false,
+        | VendorErrorKind::RateLimited { .. }
+        | VendorErrorKind::Precondition(_) => false,
     }
 }
 

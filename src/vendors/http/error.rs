@@ -43,6 +43,9 @@ pub enum VendorErrorKind {
         /// End of the limit, in milliseconds since the epoch.
         until: u64,
     },
+    /// The call cannot succeed in the state that was found, such as a credential that cannot be read, or an object
+    /// that is being deleted. Nothing was created. A retry may find another state.
+    Precondition(String),
 }
 
 impl VendorError {
@@ -77,6 +80,7 @@ impl VendorError {
                 format!("The response of {vendor} is not readable: {cause}.")
             }
             VendorErrorKind::RateLimited { .. } => format!("{vendor} is rate limited."),
+            VendorErrorKind::Precondition(cause) => format!("Cannot use {vendor}: {cause}."),
         }
     }
 
@@ -112,7 +116,9 @@ impl VendorError {
             | VendorErrorKind::Transport(_)
             | VendorErrorKind::Decode(_) => true,
             VendorErrorKind::Status { status, .. } => *status >= 500,
-            VendorErrorKind::Connect(_) | VendorErrorKind::RateLimited { .. } => false,
+            VendorErrorKind::Connect(_)
+            | VendorErrorKind::RateLimited { .. }
+            | VendorErrorKind::Precondition(_) => false,
         }
     }
 
@@ -178,6 +184,7 @@ impl fmt::Display for VendorError {
                 let until = Timestamp::from_millis(*until).date_text();
                 write!(f, "{action}: {vendor} is rate limited until {until}")
             }
+            VendorErrorKind::Precondition(cause) => write!(f, "{action}: {cause}"),
         }
     }
 }
@@ -203,6 +210,10 @@ mod tests {
     #[test]
     fn classifies_failures_as_permanent_and_ambiguous() {
         let kind = |kind| VendorError::new("GitHub", "reading the run", kind);
+        let precondition = kind(VendorErrorKind::Precondition("no token".into()));
+        assert!(!precondition.is_permanent() && !precondition.is_ambiguous());
+        assert!(!precondition.is_unanswered());
+        assert_eq!(precondition.to_string(), "reading the run: no token");
         let limited = kind(VendorErrorKind::RateLimited { until: 0 });
         let rows = [
             (status_error(401), true, false),

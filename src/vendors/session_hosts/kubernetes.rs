@@ -327,8 +327,9 @@ impl Kubernetes {
             Some(Material::File(path)) => {
                 let read = tokio::fs::read_to_string(path).await;
                 let token = read.map_err(|error| {
-                    let cause = format!("cannot read its token {}: {error}", path.display());
-                    let kind = VendorErrorKind::Connect(cause);
+                    let path = path.display();
+                    let cause = format!("cannot read the Kubernetes token {path}: {error}");
+                    let kind = VendorErrorKind::Precondition(cause);
                     VendorError::new(self.client.vendor(), request.action(), kind)
                 })?;
                 self.redactor.learn_current(TOKEN, token.trim());
