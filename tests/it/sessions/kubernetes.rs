@@ -1,14 +1,17 @@
-//! Runs in Kubernetes Jobs: every kind of run, interrupted starts, refusals of the cluster, pods that do not start.
+//! Runs in Kubernetes Jobs: every kind of run, their isolation, and the rules of the reaper and the panel.
+
+mod doctor;
+mod pods;
+mod starts;
 
 use std::time::Duration;
 
 use domain::job::{Job, JobKind, JobState};
 use domain::machine::HostKind;
 use domain::mapping::{ExecutionMode, Mapping};
-use engine::doctor::{self, ServiceState};
 use engine::pull_requests::reconcile;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
-use fake_vendors::{FakeKubernetes, FakeService, InjectedFault, MachineSnapshot, PodProblem};
+use fake_vendors::{FakeKubernetes, MachineSnapshot};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -21,9 +24,6 @@ use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping, planning_map
 
 const HOST: HostKind = HostKind::Kubernetes;
 const MINUTE: Duration = Duration::from_secs(60);
-
-/// Requests of a start, in their order.
-const START_CALLS: [&str; 3] = ["POST /apis/batch", "/secrets", "PATCH /apis/batch"];
 
 fn cluster(env: &TestEnv) -> &FakeKubernetes {
     env.vendors.kubernetes()
@@ -227,242 +227,6 @@ async fn a_mapping_selects_the_cluster_and_its_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_start_is_completed_with_the_same_job() {
-    for call in START_CALLS {
-        for fault in [
-            InjectedFault::DropRequest,
-            InjectedFault::DropResponse,
-            InjectedFault::ErrorStatus(500),
-            InjectedFault::ReplaceResponseStatus(503),
-        ] {
-            let env = TestEnv::with_options(options_for(HOST, EngineMode::Running)).await;
-            env.faults_of(HOST).inject_on_match(call, fault);
-            env.create_labelled_issue("ENG-1", "Add a feature");
-            let job = env.wait_for_job_end("ENG-1").await;
-            assert_eq!(job.state, JobState::Completed, "{call} {fault:?}");
-            assert_eq!(env.faults_of(HOST).pending(), 0);
-            let created = cluster(&env).host().created_names();
-            assert_eq!(created.len(), 1, "{call} {fault:?}");
-            assert!(cluster(&env).secrets().is_empty(), "{call} {fault:?}");
-            env.finish().await;
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_is_never_completed_leaves_nothing_behind() {
-    for (at, call) in START_CALLS.into_iter().enumerate().skip(1) {
-        let env = TestEnv::with_options(manual()).await;
-        env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
-        env.create_labelled_issue("ENG-1", "Add a feature");
-        cluster(&env).refuse_next(call, 403, "Forbidden", "no");
-        env.tick().await;
-        let job = env.machine(HOST);
-        assert!(
-            !job.running && job.env.is_empty(),
-            "{call}: no Job runs without its Secret"
-        );
-        assert_eq!(cluster(&env).secrets().len(), at - 1, "{call}");
-        assert_eq!(env.only_job().state.status(), "failed");
-        env.advance_clock(11 * MINUTE);
-        engine::reap::run_once(&env.app).await.unwrap();
-        engine::outbox_worker::drain(&env.app).await.unwrap();
-        assert!(env.machines(HOST).is_empty(), "{call}");
-        assert!(cluster(&env).secrets().is_empty(), "{call}");
-        env.finish().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_job_of_the_same_name_is_not_adopted() {
-    let env = TestEnv::with_options(manual()).await;
-    env.create_labelled_issue("ENG-1", "Add a feature");
-    engine::poll::run_once(&env.app).await.unwrap();
-    let name = domain::machine::machine_name(&env.only_job().id);
-    let labels = [("agent_implement_instance", "somebody-else")];
-    cluster(&env)
-        .host()
-        .add_foreign_machine(&name, &name, &labels);
-    env.tick().await;
-    let expected = format!(
-        "Implementation failed: the run could not be dispatched: creating the Job: Kubernetes answered 409: jobs.batch \"{name}\" already exists"
-    );
-    assert_eq!(env.comment_headlines(), [expected]);
-    let left = env.machines(HOST);
-    assert!(left.len() == 1 && left[0].running, "{left:#?}");
-    assert!(cluster(&env).secrets().is_empty());
-    env.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn refusals_of_the_api_server_are_sentences() {
-    let denied =
-        "admission webhook \"policy.example.com\" denied the request: images must be signed";
-    let rows = [
-        (
-            403,
-            "Forbidden",
-            "jobs.batch is forbidden: User \"runner\" cannot create resource \"jobs\" in API group \"batch\" in the namespace \"agent-runs\"",
-        ),
-        (403, "Forbidden", denied),
-        (400, "BadRequest", denied),
-        (404, "NotFound", "namespaces \"agent-runs\" not found"),
-        (
-            422,
-            "Invalid",
-            "Job.batch \"x\" is invalid: spec.template.spec.containers[0].image: Required value",
-        ),
-    ];
-    for (status, reason, message) in rows {
-        let env = TestEnv::with_options(manual()).await;
-        cluster(&env).refuse_next("POST /apis/batch", status, reason, message);
-        env.create_labelled_issue("ENG-1", "Add a feature");
-        env.tick().await;
-        let expected = format!(
-            "Implementation failed: the run could not be dispatched: creating the Job: Kubernetes answered {status}: {message}"
-        );
-        assert_eq!(env.comment_headlines(), [expected]);
-        assert!(env.machines(HOST).is_empty());
-        env.finish().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_start_waits_for_a_new_token_for_quota_and_for_a_busy_server() {
-    let quota = "jobs.batch \"x\" is forbidden: exceeded quota: runs, requested: count/jobs.batch=1, used: count/jobs.batch=9, limited: count/jobs.batch=9";
-    let env = TestEnv::with_options(manual()).await;
-    let last_error = || {
-        let entries = env.store.read(store::outbox::pending).unwrap();
-        entries[0].last_error.clone().unwrap()
-    };
-    cluster(&env).refuse_next("POST /apis/batch", 401, "Unauthorized", "Unauthorized");
-    env.create_labelled_issue("ENG-1", "Add a feature");
-    env.tick().await;
-    let error = last_error();
-    assert_eq!(
-        error,
-        "creating the Job: Kubernetes answered 401: Unauthorized"
-    );
-
-    cluster(&env).refuse_next("POST /apis/batch", 403, "Forbidden", quota);
-    env.advance_clock(MINUTE);
-    env.tick().await;
-    let error = last_error();
-    assert!(
-        error.contains("no capacity for the machine") && error.contains("exceeded quota: runs"),
-        "{error}"
-    );
-    assert_eq!(env.only_job().state, JobState::Reserved);
-
-    let busy = InjectedFault::RateLimited(Duration::from_secs(1));
-    env.faults_of(HOST)
-        .inject_on_match("POST /apis/batch", busy);
-    env.advance_clock(MINUTE);
-    env.tick().await;
-    let error = last_error();
-    assert!(
-        error.contains("Kubernetes is rate limited until"),
-        "{error}"
-    );
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
-    env.advance_clock(5 * MINUTE);
-    env.tick().await;
-    assert!(env.only_job().dispatched_at.is_some());
-    env.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_does_not_start_ends_its_run_with_the_reason() {
-    let pull = PodProblem::Waiting("ImagePullBackOff", "Back-off pulling image \"x\"");
-    let name = PodProblem::Waiting("InvalidImageName", "couldn't parse image name");
-    let quota = PodProblem::NotCreated("pods \"x\" is forbidden: exceeded quota: runs");
-    let standard = PodProblem::NotCreated(
-        "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\"",
-    );
-    let rows = [
-        (
-            pull,
-            3,
-            "its container not started: ImagePullBackOff: Back-off pulling image \"x\"",
-        ),
-        (
-            name,
-            0,
-            "its container not started: InvalidImageName: couldn't parse image name",
-        ),
-        (
-            PodProblem::Unschedulable,
-            30,
-            "its pod not scheduled: Unschedulable: 0/1 nodes are available: 1 Insufficient memory.",
-        ),
-        (
-            quota,
-            30,
-            "no pod: FailedCreate: pods \"x\" is forbidden: exceeded quota: runs",
-        ),
-        (
-            standard,
-            3,
-            "no pod: FailedCreate: pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\"",
-        ),
-    ];
-    for (problem, minutes, reason) in rows {
-        let env = TestEnv::with_options(manual()).await;
-        cluster(&env).set_pod_problem(Some(problem));
-        env.create_labelled_issue("ENG-1", "Add a feature");
-        env.tick().await;
-        if minutes > 0 {
-            env.advance_clock(minutes * MINUTE - MINUTE);
-            env.tick().await;
-            assert!(
-                env.only_job().run_ended_at.is_none(),
-                "{reason}: it may pass"
-            );
-            // The Job is younger than the clock of the test.
-            env.advance_clock(2 * MINUTE);
-            env.tick().await;
-        }
-        assert!(env.only_job().run_ended_at.is_some(), "{reason}");
-        env.advance_clock(2 * MINUTE);
-        env.tick().await;
-        let failed = format!(
-            "Implementation failed: the session ended with {reason} and reported no result"
-        );
-        let comments = env.comment_headlines();
-        assert!(comments.contains(&failed), "{comments:#?}");
-        assert!(env.machines(HOST).is_empty());
-        assert!(cluster(&env).secrets().is_empty());
-        env.finish().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_problem_that_passes_delays_a_run_only() {
-    let env = TestEnv::with_options(manual()).await;
-    cluster(&env).set_pod_problem(Some(PodProblem::Unschedulable));
-    env.create_labelled_issue("ENG-1", "Add a feature");
-    env.tick().await;
-    env.advance_clock(10 * MINUTE);
-    env.tick().await;
-    cluster(&env).set_pod_problem(None);
-    env.tick_until("the run has ended", || !env.only_job().is_active())
-        .await;
-    assert_eq!(env.only_job().state, JobState::Completed);
-    env.tick_until_drained().await;
-    env.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replaced_token_is_used_at_once() {
-    let env = TestEnv::with_options(manual()).await;
-    cluster(&env).rotate_token("the-next-token").unwrap();
-    env.create_labelled_issue("ENG-1", "Add a feature");
-    env.tick().await;
-    assert!(env.only_job().dispatched_at.is_some());
-    env.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_reaper_applies_its_rules_to_jobs() {
     let env = TestEnv::with_options(manual()).await;
     let instance = env.app.vendors.sessions.instance().to_owned();
@@ -547,67 +311,4 @@ async fn the_panel_lists_and_deletes_a_job() {
     env.tick_until_drained().await;
     assert!(env.machines(HOST).is_empty());
     env.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_checks_rights_and_protection_of_the_namespace() {
-    let env = TestEnv::with_options(manual()).await;
-    let found = async || {
-        let results = doctor::examine(&env.app, ServiceState::Running)
-            .await
-            .unwrap();
-        let about = { results.into_iter() }.filter(|one| one.check.starts_with("kubernetes"));
-        about
-            .map(|one| format!("{}: {}", one.check, one.message))
-            .collect::<Vec<String>>()
-    };
-    let connected = "kubernetes: The host responds; machines of this service: 0.";
-    assert_eq!(
-        found().await,
-        [
-            connected,
-            "kubernetes-rights: Kubernetes v1.34.0: the account has all rights that it needs in agent-runs",
-        ]
-    );
-    cluster(&env).deny_rights(&["create jobs", "get pods/log"]);
-    cluster(&env).remove_protection();
-    assert_eq!(
-        found().await,
-        [
-            connected,
-            "kubernetes-rights: the account may not create jobs, get pods/log in agent-runs",
-            "kubernetes-namespace: the namespace agent-runs does not enforce the Pod Security Standard restricted",
-            "kubernetes-network: no NetworkPolicy in agent-runs restricts what runs connect to",
-        ]
-    );
-    cluster(&env).refuse_next(
-        "GET /api/v1/namespaces/agent-runs",
-        404,
-        "NotFound",
-        "namespaces not found",
-    );
-    assert_eq!(
-        found().await[1],
-        "kubernetes-rights: the cluster has no namespace agent-runs"
-    );
-    cluster(&env).rotate_token("revoked").unwrap();
-    std::fs::write(
-        cluster(&env)
-            .kubeconfig()
-            .with_file_name("kubernetes-token"),
-        "old",
-    )
-    .unwrap();
-    env.advance_clock(2 * MINUTE);
-    assert_eq!(
-        found().await,
-        ["kubernetes: listing the Jobs: Kubernetes answered 401: Unauthorized"]
-    );
-    let requests = env.vendors.requests();
-    for request in requests.for_service(FakeService::Kubernetes) {
-        assert_eq!(request.contract_violations(), [""; 0], "{}", request.url);
-    }
-    // No rule covers the requests that measure the clocks of the vendors.
-    requests.clear();
-    env.stop().await;
 }

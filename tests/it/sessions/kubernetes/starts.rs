@@ -1,0 +1,169 @@
+//! Starts of Jobs: interrupted, refused, delayed, and repeated.
+
+use std::time::Duration;
+
+use domain::job::JobState;
+use fake_vendors::InjectedFault;
+use fake_vendors::scripted_agent::{Script, ScriptStep};
+
+use super::{HOST, MINUTE, cluster, manual};
+use crate::sessions::options_for;
+use crate::test_env::{EngineMode, TestEnv};
+
+/// Requests of a start, in their order.
+const START_CALLS: [&str; 3] = ["POST /apis/batch", "/secrets", "PATCH /apis/batch"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_start_is_completed_with_the_same_job() {
+    for call in START_CALLS {
+        for fault in [
+            InjectedFault::DropRequest,
+            InjectedFault::DropResponse,
+            InjectedFault::ErrorStatus(500),
+            InjectedFault::ReplaceResponseStatus(503),
+        ] {
+            let env = TestEnv::with_options(options_for(HOST, EngineMode::Running)).await;
+            env.faults_of(HOST).inject_on_match(call, fault);
+            env.create_labelled_issue("ENG-1", "Add a feature");
+            let job = env.wait_for_job_end("ENG-1").await;
+            assert_eq!(job.state, JobState::Completed, "{call} {fault:?}");
+            assert_eq!(env.faults_of(HOST).pending(), 0);
+            let created = cluster(&env).host().created_names();
+            assert_eq!(created.len(), 1, "{call} {fault:?}");
+            assert!(cluster(&env).secrets().is_empty(), "{call} {fault:?}");
+            env.finish().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_never_completed_leaves_nothing_behind() {
+    for (at, call) in START_CALLS.into_iter().enumerate().skip(1) {
+        let env = TestEnv::with_options(manual()).await;
+        env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
+        env.create_labelled_issue("ENG-1", "Add a feature");
+        cluster(&env).refuse_next(call, 403, "Forbidden", "no");
+        env.tick().await;
+        let job = env.machine(HOST);
+        assert!(
+            !job.running && job.env.is_empty(),
+            "{call}: no Job runs without its Secret"
+        );
+        assert_eq!(cluster(&env).secrets().len(), at - 1, "{call}");
+        assert_eq!(env.only_job().state.status(), "failed");
+        env.advance_clock(11 * MINUTE);
+        engine::reap::run_once(&env.app).await.unwrap();
+        engine::outbox_worker::drain(&env.app).await.unwrap();
+        assert!(env.machines(HOST).is_empty(), "{call}");
+        assert!(cluster(&env).secrets().is_empty(), "{call}");
+        env.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_job_of_the_same_name_is_not_adopted() {
+    let env = TestEnv::with_options(manual()).await;
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    engine::poll::run_once(&env.app).await.unwrap();
+    let name = domain::machine::machine_name(&env.only_job().id);
+    let labels = [("agent_implement_instance", "somebody-else")];
+    cluster(&env)
+        .host()
+        .add_foreign_machine(&name, &name, &labels);
+    env.tick().await;
+    let expected = format!(
+        "Implementation failed: the run could not be dispatched: creating the Job: Kubernetes answered 409: jobs.batch \"{name}\" already exists"
+    );
+    assert_eq!(env.comment_headlines(), [expected]);
+    let left = env.machines(HOST);
+    assert!(left.len() == 1 && left[0].running, "{left:#?}");
+    assert!(cluster(&env).secrets().is_empty());
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_of_the_api_server_are_sentences() {
+    let denied =
+        "admission webhook \"policy.example.com\" denied the request: images must be signed";
+    let rows = [
+        (
+            403,
+            "Forbidden",
+            "jobs.batch is forbidden: User \"runner\" cannot create resource \"jobs\" in API group \"batch\" in the namespace \"agent-runs\"",
+        ),
+        (403, "Forbidden", denied),
+        (400, "BadRequest", denied),
+        (404, "NotFound", "namespaces \"agent-runs\" not found"),
+        (
+            422,
+            "Invalid",
+            "Job.batch \"x\" is invalid: spec.template.spec.containers[0].image: Required value",
+        ),
+    ];
+    for (status, reason, message) in rows {
+        let env = TestEnv::with_options(manual()).await;
+        cluster(&env).refuse_next("POST /apis/batch", status, reason, message);
+        env.create_labelled_issue("ENG-1", "Add a feature");
+        env.tick().await;
+        let expected = format!(
+            "Implementation failed: the run could not be dispatched: creating the Job: Kubernetes answered {status}: {message}"
+        );
+        assert_eq!(env.comment_headlines(), [expected]);
+        assert!(env.machines(HOST).is_empty());
+        env.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_waits_for_a_new_token_for_quota_and_for_a_busy_server() {
+    let quota = "jobs.batch \"x\" is forbidden: exceeded quota: runs, requested: count/jobs.batch=1, used: count/jobs.batch=9, limited: count/jobs.batch=9";
+    let env = TestEnv::with_options(manual()).await;
+    let last_error = || {
+        let entries = env.store.read(store::outbox::pending).unwrap();
+        entries[0].last_error.clone().unwrap()
+    };
+    cluster(&env).refuse_next("POST /apis/batch", 401, "Unauthorized", "Unauthorized");
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    let error = last_error();
+    assert_eq!(
+        error,
+        "creating the Job: Kubernetes answered 401: Unauthorized"
+    );
+
+    cluster(&env).refuse_next("POST /apis/batch", 403, "Forbidden", quota);
+    env.advance_clock(MINUTE);
+    env.tick().await;
+    let error = last_error();
+    assert!(
+        error.contains("no capacity for the machine") && error.contains("exceeded quota: runs"),
+        "{error}"
+    );
+    assert_eq!(env.only_job().state, JobState::Reserved);
+
+    let busy = InjectedFault::RateLimited(Duration::from_secs(1));
+    env.faults_of(HOST)
+        .inject_on_match("POST /apis/batch", busy);
+    env.advance_clock(MINUTE);
+    env.tick().await;
+    let error = last_error();
+    assert!(
+        error.contains("Kubernetes is rate limited until"),
+        "{error}"
+    );
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    env.advance_clock(5 * MINUTE);
+    env.tick().await;
+    assert!(env.only_job().dispatched_at.is_some());
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_token_is_used_at_once() {
+    let env = TestEnv::with_options(manual()).await;
+    cluster(&env).rotate_token("the-next-token").unwrap();
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    assert!(env.only_job().dispatched_at.is_some());
+    env.stop().await;
+}
