@@ -98,13 +98,13 @@ completions zsh zsh/vendor-completions/_agent-implement
 completions fish fish/vendor_completions.d/agent-implement.fish
 rm -f target/package/completions
 
-# Documents with the pictures that they show, templates of workflows, dashboard and alert rules.
+# Documents with the pictures that they show, templates of workflows, dashboard and alert rules, manifests.
 documents=$share/doc/agent-implement
 mkdir -p "$documents/docs" "$share/agent-implement"
 cp README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md "$documents/"
 cp docs/*.md docs/*.png docs/*.svg "$documents/docs/"
-cp -r templates packaging/prometheus packaging/next-steps.txt packaging/systemd/older-systemd.conf \
-    "$share/agent-implement/"
+cp -r templates packaging/prometheus packaging/kubernetes packaging/next-steps.txt \
+    packaging/systemd/older-systemd.conf "$share/agent-implement/"
 chmod -R u=rwX,go=rX "$share"
 
 # Test builds need not be small.

@@ -183,7 +183,7 @@ pub(crate) fn connection_texts(
         Connection::Kubernetes => (
             "kubernetes",
             "Kubernetes Jobs can be neither created nor deleted.",
-            "Check the account of KUBECONFIG, or the service account of the pod, and its rights in KUBERNETES_NAMESPACE (packaging/kubernetes/runs.yaml).",
+            "Check the account of KUBECONFIG, or the service account of the pod, and its rights in KUBERNETES_NAMESPACE. The file runs.yaml in packaging/kubernetes, or in /usr/share/agent-implement/kubernetes of a package, grants them.",
         ),
         Connection::Notifications => (
             "notifications",

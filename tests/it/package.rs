@@ -134,6 +134,8 @@ fn package_contains_pages_completions_templates_and_documents() {
     ));
     let monitoring = format!("{shared}/prometheus");
     expected.extend(expected_files("packaging/prometheus", "", &monitoring));
+    let manifests = format!("{shared}/kubernetes");
+    expected.extend(expected_files("packaging/kubernetes", "", &manifests));
     expected.extend(expected_files(
         "docs",
         ".md",

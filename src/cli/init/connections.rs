@@ -96,8 +96,9 @@ pub(super) async fn connect_runner(
             let step = Step {
                 vendor: "Kubernetes",
                 connection: Connection::Kubernetes,
-                help: "Apply packaging/kubernetes/runs.yaml to the cluster. It creates the namespace of runs and an \
-                       account that may manage Jobs there.",
+                help: "Apply packaging/kubernetes/runs.yaml (of a package: \
+                       /usr/share/agent-implement/kubernetes/runs.yaml) to the cluster. It creates the namespace of \
+                       runs and the Role that the service's account needs.",
             };
             let ask = async |candidate: &mut Candidate, questions: &Questions| {
                 ask_kubernetes(candidate, questions)
