@@ -2,16 +2,24 @@
 
 use crate::app::App;
 use domain::check_result::CheckResult;
-use vendors::session_hosts::ClusterReport;
+use vendors::session_hosts::{ClusterReport, SessionHostError};
 
 /// Manifest with the rights, the standard and the NetworkPolicy of the namespace.
-const REMEDY: &str = "Apply packaging/kubernetes/runs.yaml, adapted to the cluster.";
+const REMEDY: &str = "Apply packaging/kubernetes/runs.yaml (of a package: \
+                      /usr/share/agent-implement/kubernetes/runs.yaml), adapted to the cluster.";
 
-/// Checks the cluster. Empty if there is none, and if it does not respond, which the connection check reports.
+/// Checks the cluster. Empty if there is none.
 pub(super) async fn examine(app: &App) -> Vec<CheckResult> {
     match app.vendors.sessions.cluster_report().await {
         Ok(report) => checks(&report),
-        Err(_) => Vec::new(),
+        Err(SessionHostError::NotConfigured(_)) => Vec::new(),
+        Err(SessionHostError::Vendor(error)) => {
+            let what = format!("could not review the rights: {error}");
+            let failed = CheckResult::warning("kubernetes-rights", what)
+                .with_impact("It is not known whether runs in Kubernetes can start.")
+                .with_remedy("Check the connection to Kubernetes, and run this check again.");
+            vec![failed]
+        }
     }
 }
 
@@ -42,7 +50,8 @@ fn checks(report: &ClusterReport) -> Vec<CheckResult> {
                 .with_remedy(REMEDY)
         }
     };
-    let standard = (!report.is_restricted).then(|| {
+    // What the account may not read is in the missing rights.
+    let standard = (report.is_restricted == Some(false)).then(|| {
         let what = format!(
             "the namespace {namespace} does not enforce the Pod Security Standard restricted"
         );
@@ -50,7 +59,7 @@ fn checks(report: &ClusterReport) -> Vec<CheckResult> {
             .with_impact("Runs meet the standard, but other pods of the namespace may not.")
             .with_remedy(REMEDY)
     });
-    let egress = (!report.has_egress_policy).then(|| {
+    let egress = (report.has_egress_policy == Some(false)).then(|| {
         let what = format!("no NetworkPolicy in {namespace} restricts what runs connect to");
         CheckResult::warning("kubernetes-network", what)
             .with_impact(

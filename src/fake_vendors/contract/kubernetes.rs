@@ -185,6 +185,7 @@ const REVIEW: Kind = Record(&[
                 ("group", REQUIRED, ANY_TEXT),
                 ("resource", REQUIRED, Text(UNLIMITED)),
                 ("subresource", REQUIRED, ANY_TEXT),
+                ("name", REQUIRED, ANY_TEXT),
                 ("verb", REQUIRED, Text(UNLIMITED)),
             ]),
         )]),

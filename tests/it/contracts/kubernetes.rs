@@ -75,9 +75,19 @@ fn violations(kind: &str, object: &Value) -> Vec<String> {
 
 /// Objects of a file in packaging/kubernetes.
 fn manifest(file: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(&manifest_text(file)).unwrap()
+}
+
+fn manifest_text(file: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/kubernetes");
-    let text = std::fs::read_to_string(folder.join(file)).unwrap();
-    serde_saphyr::from_multiple(&text).unwrap()
+    std::fs::read_to_string(folder.join(file)).unwrap()
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    let items = list.as_array().unwrap().iter();
+    items
+        .map(|item| item.as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn kind(object: &Value) -> &str {
@@ -150,7 +160,7 @@ async fn requests_have_the_published_types_and_need_no_more_than_the_rights_of_t
                 "" => part("resource"),
                 subresource => format!("{}/{subresource}", part("resource")),
             };
-            reviewed.insert((part("group"), resource, part("verb")));
+            reviewed.insert((part("group"), resource, part("verb"), part("name")));
         }
     }
     let expected = [
@@ -166,17 +176,24 @@ async fn requests_have_the_published_types_and_need_no_more_than_the_rights_of_t
         .iter()
         .find(|object| kind(object) == "Role")
         .unwrap();
-    let texts = |list: &Value| -> Vec<String> {
-        let items = list.as_array().unwrap().iter();
-        items
-            .map(|item| item.as_str().unwrap().to_owned())
-            .collect()
-    };
     let mut granted = BTreeSet::new();
     for rule in role["rules"].as_array().unwrap() {
+        // A rule with names matches only a review that has one of them.
+        let names: Vec<String> = match &rule["resourceNames"] {
+            Value::Null => vec![String::new()],
+            names => { texts(names).into_iter() }
+                .map(|name| match role["metadata"]["namespace"] == name {
+                    true => env.vendors.kubernetes().namespace().to_owned(),
+                    false => name,
+                })
+                .collect(),
+        };
+        let group = &texts(&rule["apiGroups"])[0];
         for resource in texts(&rule["resources"]) {
             for verb in texts(&rule["verbs"]) {
-                granted.insert((texts(&rule["apiGroups"])[0].clone(), resource.clone(), verb));
+                let named = names.iter().cloned();
+                let right = |name| (group.clone(), resource.clone(), verb.clone(), name);
+                granted.extend(named.map(right));
             }
         }
     }

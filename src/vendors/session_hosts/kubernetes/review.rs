@@ -38,10 +38,11 @@ pub struct ClusterReport {
     pub missing_rights: Vec<String>,
     /// Whether the namespace exists. True if the account may not read it.
     pub has_namespace: bool,
-    /// Whether the namespace rejects pods that do not meet the standard `restricted`.
-    pub is_restricted: bool,
-    /// Whether a NetworkPolicy restricts what runs can connect to.
-    pub has_egress_policy: bool,
+    /// Whether the namespace rejects pods that do not meet the standard `restricted`. `None` if the account may not
+    /// read it.
+    pub is_restricted: Option<bool>,
+    /// Whether NetworkPolicies restrict what runs can connect to. `None` if the account may not list them.
+    pub has_egress_policy: Option<bool>,
 }
 
 impl Kubernetes {
@@ -51,40 +52,52 @@ impl Kubernetes {
     /// Fails if the API server rejects a request that every account may send, or does not respond.
     pub(in crate::session_hosts) async fn report(&self) -> Result<ClusterReport, VendorError> {
         let url = format!("{}/version", self.server);
-        let version: Value = self.read("reading the version", url).await?;
+        let version = self.read("reading the version", url).await?;
         let checks = RIGHTS.map(async |right| Ok(self.lacks(right).await?.then_some(right)));
         let missing = try_join_all(checks).await?.into_iter().flatten();
         let missing_rights = missing.map(|(_, resource, verb)| format!("{verb} {resource}"));
         let namespace = self.read("reading the namespace", self.core("")).await?;
-        let labels = &metadata(&namespace)["labels"];
         let url = format!(
             "{}/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
             self.server, self.settings.namespace
         );
         let policies = self.read("listing the NetworkPolicies", url).await?;
-        let policies = policies["items"].as_array();
+        let standard = |namespace: &Value| metadata(namespace)["labels"][ENFORCED_STANDARD].clone();
         Ok(ClusterReport {
-            version: version["gitVersion"]
-                .as_str()
+            version: { version.as_ref() }
+                .and_then(|version| version["gitVersion"].as_str())
                 .unwrap_or_default()
                 .to_owned(),
             namespace: self.settings.namespace.clone(),
             missing_rights: missing_rights.collect(),
-            has_namespace: namespace["reason"] != "NotFound",
-            is_restricted: labels[ENFORCED_STANDARD] == "restricted",
-            has_egress_policy: policies.into_iter().flatten().any(restricts_egress_of_runs),
+            has_namespace: { namespace.as_ref() }
+                .is_none_or(|namespace| namespace["reason"] != "NotFound"),
+            is_restricted: namespace.map(|namespace| standard(&namespace) == "restricted"),
+            has_egress_policy: policies.map(|policies| {
+                let policies = policies["items"].as_array();
+                policies.is_some_and(|policies| protects_runs(policies))
+            }),
         })
     }
 
-    /// Reads an object. Returns the refusal if the account may not read it.
-    async fn read(&self, action: &'static str, url: String) -> Result<Value, VendorError> {
+    /// Reads an object. `None` if the account may not read it. Returns the refusal if it does not exist.
+    async fn read(&self, action: &'static str, url: String) -> Result<Option<Value>, VendorError> {
         let request = Request::get(action, url).accept_status(403);
-        self.send(request.accept_status(404)).await?.json()
+        let response = self.send(request.accept_status(404)).await?;
+        match response.status() {
+            403 => Ok(None),
+            _ => response.json().map(Some),
+        }
     }
 
     async fn lacks(&self, right: (&str, &str, &str)) -> Result<bool, VendorError> {
         let (group, resource, verb) = right;
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        // The Role names the only namespace that the account may read. Such a rule grants no access without a name.
+        let name = match resource {
+            "namespaces" => self.settings.namespace.as_str(),
+            _ => "",
+        };
         let url = format!(
             "{}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
             self.server
@@ -98,6 +111,7 @@ impl Kubernetes {
                 "group": group,
                 "resource": resource,
                 "subresource": subresource,
+                "name": name,
                 "verb": verb,
             }},
         });
@@ -106,8 +120,20 @@ impl Kubernetes {
     }
 }
 
-/// Returns whether a NetworkPolicy selects the pods of runs and restricts their outbound connections.
-fn restricts_egress_of_runs(policy: &Value) -> bool {
+/// Returns whether NetworkPolicies restrict the outbound connections of runs. Policies add up: what one of them allows is
+/// allowed.
+fn protects_runs(policies: &[Value]) -> bool {
+    let mut selecting = policies.iter().filter(|one| selects_egress_of_runs(one));
+    let allows = |policy: &Value| {
+        let rules = policy["spec"]["egress"].as_array();
+        rules.into_iter().flatten().any(allows_everything)
+    };
+    let first = selecting.next();
+    first.is_some_and(|first| !allows(first) && !selecting.any(allows))
+}
+
+/// Returns whether a NetworkPolicy selects the pods of runs and applies to their outbound connections.
+fn selects_egress_of_runs(policy: &Value) -> bool {
     let spec = &policy["spec"];
     let types = spec["policyTypes"].as_array().into_iter().flatten();
     let selector = &spec["podSelector"];
@@ -115,4 +141,66 @@ fn restricts_egress_of_runs(policy: &Value) -> bool {
     let (name, value) = MachineLabels::PURPOSE;
     { types }.any(|kind| kind == "Egress") && selector["matchExpressions"].is_null() && { labels }
         .all(|(label, wanted)| label == name && wanted == value)
+}
+
+/// Returns whether a rule allows connections to every address: it names no destination, or a block of all addresses
+/// without exceptions.
+fn allows_everything(rule: &Value) -> bool {
+    let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+    let is_open = |destination: &Value| {
+        let block = &destination["ipBlock"];
+        let cidr = block["cidr"].as_str();
+        cidr.is_some_and(|cidr| cidr.ends_with("/0")) && is_empty(&block["except"])
+    };
+    let destinations = rule["to"].as_array().into_iter().flatten();
+    is_empty(&rule["to"]) || { destinations }.any(is_open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_protect_runs_unless_one_of_them_allows_everything() {
+        let policy = |labels: Value, types: Value, egress: Value| {
+            json!({"spec": {
+                "podSelector": {"matchLabels": labels},
+                "policyTypes": types,
+                "egress": egress,
+            }})
+        };
+        let of_runs = |egress: Value| {
+            let labels = json!({"agent_implement_purpose": "session"});
+            policy(labels, json!(["Ingress", "Egress"]), egress)
+        };
+        let block = |cidr: &str, except: Value| json!([{"to": [{"ipBlock": {"cidr": cidr, "except": except}}]}]);
+        let closed = of_runs(Value::Null);
+        let open = of_runs(json!([{}]));
+        let all = policy(json!({}), json!(["Egress"]), Value::Null);
+        let other = policy(json!({"app": "x"}), json!(["Egress"]), json!([{}]));
+        let ingress = policy(json!({}), json!(["Ingress"]), Value::Null);
+        let rows = [
+            (vec![], false),
+            (vec![closed.clone()], true),
+            (vec![all], true),
+            (vec![ingress], false),
+            (vec![open.clone()], false),
+            (vec![closed.clone(), open], false),
+            (vec![closed, other.clone()], true),
+            (vec![other], false),
+            (vec![of_runs(json!([{"to": []}]))], false),
+            (vec![of_runs(json!([{"ports": [{"port": 443}]}]))], false),
+            (vec![of_runs(block("0.0.0.0/0", Value::Null))], false),
+            (vec![of_runs(block("::/0", json!([])))], false),
+            (
+                vec![of_runs(block("0.0.0.0/0", json!(["10.0.0.0/8"])))],
+                true,
+            ),
+            (vec![of_runs(block("203.0.113.0/24", Value::Null))], true),
+            (vec![of_runs(json!([{"to": [{"podSelector": {}}]}]))], true),
+        ];
+        for (policies, expected) in rows {
+            assert_eq!(protects_runs(&policies), expected, "{policies:?}");
+        }
+    }
 }
