@@ -98,6 +98,8 @@ const VOLUME: Kind = Record(&[
 const SIZE: Kind = Record(&[
     ("cpu", REQUIRED, Text(UNLIMITED)),
     ("memory", REQUIRED, Text(UNLIMITED)),
+    // Without it, one run can use up the disk of its node, and the kubelet evicts others.
+    ("ephemeral-storage", REQUIRED, Text(UNLIMITED)),
 ]);
 const CONTAINER: Kind = Record(&[
     ("name", REQUIRED, Text(63)),

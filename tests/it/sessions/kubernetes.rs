@@ -54,13 +54,10 @@ pub(super) fn assert_restricted_job(env: &TestEnv, machine: &MachineSnapshot) {
     assert_eq!(security["allowPrivilegeEscalation"], false);
     assert_eq!(security["readOnlyRootFilesystem"], true);
     assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
+    let size = |disk: &str| json!({"cpu": "1", "memory": "512Mi", "ephemeral-storage": disk});
     assert_eq!(
-        container["resources"]["limits"],
-        json!({"cpu": "1", "memory": "512Mi"})
-    );
-    assert_eq!(
-        container["resources"]["requests"],
-        container["resources"]["limits"]
+        container["resources"],
+        json!({"requests": size("8Gi"), "limits": size("40Gi")})
     );
     assert_eq!(container["command"], json!(["agent-implement", "run"]));
     assert_eq!(machine.image, "ghcr.io/acme/agent-implement-runner:latest");

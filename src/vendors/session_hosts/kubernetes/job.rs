@@ -13,6 +13,15 @@ use crate::session_hosts::SESSION_COMMAND;
 use domain::kubernetes_labels::is_label_value;
 use domain::machine::{EnvVarMap, MachineSpec};
 
+/// Name of the container of the run.
+pub(super) const CONTAINER: &str = "run";
+
+/// Disk of the node that is set aside for a run: a clone, dependencies and a build.
+const REQUESTED_DISK: &str = "8Gi";
+
+/// Disk of the node at which the kubelet ends a run. Both volumes of `job.json` and the log count.
+const MAX_DISK: &str = "40Gi";
+
 /// Fields of every Job.
 const TEMPLATE: &str = include_str!("job.json");
 
@@ -38,11 +47,19 @@ pub(super) fn job(spec: &MachineSpec, settings: &JobSettings) -> Value {
     if let Some(secret) = &settings.pull_secret {
         pod["imagePullSecrets"] = json!([{"name": secret}]);
     }
-    let size = json!({"cpu": spec.cpus.to_string(), "memory": format!("{}Mi", spec.memory_mb)});
+    let resources = |disk: &str| {
+        json!({
+            "cpu": spec.cpus.to_string(),
+            "memory": format!("{}Mi", spec.memory_mb),
+            "ephemeral-storage": disk,
+        })
+    };
     let container = &mut pod["containers"][0];
+    container["name"] = CONTAINER.into();
     container["image"] = spec.image.as_str().into();
     container["command"] = json!(SESSION_COMMAND);
-    container["resources"] = json!({"requests": size, "limits": size});
+    container["resources"] =
+        json!({"requests": resources(REQUESTED_DISK), "limits": resources(MAX_DISK)});
     // The Secret of an earlier Job of the name may still be in deletion.
     let secret = format!("{}-{:08x}", spec.name, fastrand::u32(..));
     container["envFrom"][0]["secretRef"]["name"] = secret.into();
