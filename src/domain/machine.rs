@@ -123,6 +123,15 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Returns the problem of a machine that has not started, if it counts as permanent.
+    pub fn permanent_problem(&self, now: Timestamp) -> Option<&MachineProblem> {
+        let is_permanent = |problem: &&MachineProblem| {
+            let since = problem.since.unwrap_or(self.created_at);
+            now.since(since) >= problem.permanent_after
+        };
+        self.problem.as_ref().filter(is_permanent)
+    }
+
     /// Returns the reference to the machine.
     pub fn reference(&self) -> MachineRef {
         MachineRef {
@@ -148,9 +157,11 @@ impl Machine {
 /// Problem of a machine, as its host states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineProblem {
-    /// Message of the host, after `the session ended with`.
+    /// Sentence about the machine, after `the session failed:`.
     pub message: String,
-    /// Age of a machine that has not started, from which the problem counts as permanent.
+    /// Earliest time at which the problem can have begun. `None`: the creation of the machine.
+    pub since: Option<Timestamp>,
+    /// Time after which a machine that has not started is given up.
     pub permanent_after: Duration,
 }
 

@@ -105,7 +105,7 @@ async fn end_expired(core: &Core, jobs: Vec<&Job>, error: &VendorError) -> Store
         if let Some((run, conclusion)) = seen.filter(|_| is_lookup_expired(core, job, error)) {
             let event = JobEvent::RunEnded {
                 run,
-                conclusion,
+                conclusion: conclusion.into(),
                 pull: None,
                 report: MissingReport::NotArrived,
             };
@@ -148,7 +148,7 @@ async fn deleted_run_event(app: &App, github: &GitHub, job: &Job) -> Option<JobE
     let report = MissingReport::NotArrived;
     Some(JobEvent::RunEnded {
         run: job.run.clone()?,
-        conclusion: "deleted".to_owned(),
+        conclusion: "deleted".into(),
         pull: opened_pull(&app.core, github, job, &report).await?,
         report,
     })
@@ -185,7 +185,7 @@ async fn observed_event(
     let conclusion = run.conclusion.as_deref().unwrap_or("unknown");
     Ok(pull.map(|pull| JobEvent::RunEnded {
         run: handle,
-        conclusion: conclusion.to_owned(),
+        conclusion: conclusion.into(),
         pull,
         report,
     }))

@@ -26,12 +26,14 @@ pub(crate) fn session_cleaned_up(lifetime: Duration) -> String {
     )
 }
 
+/// Start of a reason that names the problem of a machine.
+pub(crate) const MACHINE_PROBLEM: &str = "the session failed: ";
+
 /// Returns the progress comment about a failed session.
 pub(crate) fn session_failed(reason: &str) -> String {
-    format!(
-        "Session failed: {}. Machine will be cleaned up.",
-        first_line(reason)
-    )
+    let reason = first_line(reason);
+    let problem = reason.strip_prefix(MACHINE_PROBLEM).unwrap_or(&reason);
+    format!("Session failed: {problem}. Machine will be cleaned up.")
 }
 
 /// Returns the progress comment about a session that timed out.
@@ -102,6 +104,10 @@ mod tests {
             (
                 session_failed("\ngit clone failed (exit 128): no.\nmore"),
                 "Session failed: git clone failed (exit 128): no. Machine will be cleaned up.",
+            ),
+            (
+                session_failed("the session failed: its pod ended: Evicted"),
+                "Session failed: its pod ended: Evicted. Machine will be cleaned up.",
             ),
             (
                 session_timed_out("the run exceeded its time budget of 60 minutes"),

@@ -61,6 +61,30 @@ pub enum MissingReport {
     Refused(String),
 }
 
+/// How a run ended, as its host states it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunConclusion {
+    /// Conclusion of the host, such as `success` or `exit code 1`.
+    Reported(String),
+    /// Problem of its machine, see [`MachineProblem::message`](crate::machine::MachineProblem).
+    MachineProblem(String),
+}
+
+impl RunConclusion {
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Reported(text) | Self::MachineProblem(text) => text,
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for RunConclusion {
+    fn from(reported: T) -> Self {
+        Self::Reported(reported.into())
+    }
+}
+
 /// Event of a job or its run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobEvent {
@@ -103,8 +127,8 @@ pub enum JobEvent {
     RunEnded {
         /// Handle of the run.
         run: RunHandle,
-        /// Conclusion, as the host reports it.
-        conclusion: String,
+        /// How it ended.
+        conclusion: RunConclusion,
         /// Pull request found on the branch. `None` if there is none, or if it was not looked up
         /// yet.
         pull: Option<(PullRequestRef, DraftState)>,
@@ -440,14 +464,14 @@ fn to_running(job: Job, now: Timestamp) -> Transition {
 /// refused.
 fn run_ended(
     mut job: Job,
-    conclusion: String,
+    conclusion: RunConclusion,
     pull: Option<(PullRequestRef, DraftState)>,
     report: MissingReport,
     now: Timestamp,
 ) -> Result<Transition, EventRejection> {
     let is_new = job.run_ended_at.is_none();
     let ended_at = *job.run_ended_at.get_or_insert(now);
-    job.conclusion = Some(conclusion.clone());
+    job.conclusion = Some(conclusion.as_str().to_owned());
     if report == MissingReport::NotArrived && now.since(ended_at) < limits::REPORT_GRACE {
         return if is_new {
             Ok(Transition {

@@ -14,8 +14,8 @@ use crate::time::Timestamp;
 
 use super::pull_comments::{failed_on_pull, pull_comment};
 use super::{
-    BreakerUpdate, DedupUpdate, FailureKind, MissingReport, PlanUpdate, PlannedEffects, Transition,
-    add_session_comment,
+    BreakerUpdate, DedupUpdate, FailureKind, MissingReport, PlanUpdate, PlannedEffects,
+    RunConclusion, Transition, add_session_comment,
 };
 
 /// Reason of a failed run that succeeded at its host but opened no pull request.
@@ -25,7 +25,7 @@ const NO_PULL_REQUEST: &str = "the run ended without opening a pull request";
 /// it left.
 pub(super) fn finish_without_report(
     job: Job,
-    conclusion: &str,
+    conclusion: &RunConclusion,
     draft: Option<DraftState>,
     report: &MissingReport,
     now: Timestamp,
@@ -39,7 +39,7 @@ pub(super) fn finish_without_report(
         };
         JobFailure::new(None, reason)
     };
-    match (conclusion, job.kind) {
+    match (conclusion.as_str(), job.kind) {
         ("success", JobKind::GapFill | JobKind::FollowUp | JobKind::CiFix | JobKind::Conflict) => {
             complete(job, now)
         }
@@ -67,17 +67,19 @@ pub(super) fn finish_without_report(
             fail(job, failure, now)
         }
         (other, _) => {
-            let sentence = match job.runner {
-                RunnerKind::Ci => format!("the run ended with conclusion {other}"),
-                RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes => {
-                    format!("the session ended with {other}")
+            let reason = match (conclusion, job.runner) {
+                (RunConclusion::MachineProblem(problem), _) => {
+                    format!("{}{problem}", comments::MACHINE_PROBLEM)
                 }
+                (RunConclusion::Reported(_), RunnerKind::Ci) => {
+                    format!("the run ended with conclusion {other} and reported no result")
+                }
+                (
+                    RunConclusion::Reported(_),
+                    RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes,
+                ) => format!("the session ended with {other} and reported no result"),
             };
-            fail(
-                job,
-                failure(format!("{sentence} and reported no result")),
-                now,
-            )
+            fail(job, failure(reason), now)
         }
     }
 }

@@ -456,6 +456,39 @@ fn judges_the_end_at_once_if_the_report_was_refused() {
 }
 
 #[test]
+fn a_session_without_a_report_fails_with_its_exit_or_the_problem_of_its_machine() {
+    let problem = "its pod was not scheduled: Unschedulable";
+    for (conclusion, expected) in [
+        (
+            RunConclusion::from("exit code 3"),
+            "the session ended with exit code 3 and reported no result",
+        ),
+        (
+            RunConclusion::MachineProblem(problem.to_owned()),
+            "the session failed: its pod was not scheduled: Unschedulable",
+        ),
+    ] {
+        let mut job = running(JobKind::Implementation);
+        job.runner = RunnerKind::Kubernetes;
+        job.run_ended_at = Some(NOW - limits::REPORT_GRACE);
+        let text = conclusion.as_str().to_owned();
+        let event = JobEvent::RunEnded {
+            run: ci_run(),
+            conclusion,
+            pull: None,
+            report: MissingReport::NotArrived,
+        };
+        let next = apply_event(&job, event, NOW).unwrap();
+        assert_eq!(next.job.conclusion, Some(text));
+        let failed = JobState::Failed {
+            code: None,
+            reason: expected.to_owned(),
+        };
+        assert_eq!(next.job.state, failed);
+    }
+}
+
+#[test]
 fn an_unreported_draft_failed_its_review() {
     let mut job = running(JobKind::Implementation);
     job.run_ended_at = Some(NOW - limits::REPORT_GRACE);

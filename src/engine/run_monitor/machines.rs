@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use crate::app::App;
 use domain::job::{Job, RunHandle};
 use domain::machine::{HostKind, Machine, MachinePhase};
-use domain::transition::{JobEvent, MissingReport, RunActivity};
+use domain::transition::{JobEvent, MissingReport, RunActivity, RunConclusion};
 use store::StoreResult;
 
 use super::{apply_event, opened_pull};
@@ -56,17 +56,17 @@ fn is_machine_of(machine: &Machine, job: &Job) -> bool {
 
 /// Event of a machine that its host lists. `None` while the end of the run cannot be determined.
 async fn observed_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEvent> {
-    let age = app.core.now().since(machine.created_at);
-    let permanent = { machine.problem.as_ref() }.filter(|problem| age >= problem.permanent_after);
+    let permanent = machine.permanent_problem(app.core.now());
     let activity = match (machine.state.phase(), permanent) {
         (MachinePhase::Starting, Some(problem)) => {
-            return ended_event(app, job, machine.run_handle(), problem.message.clone()).await;
+            let conclusion = RunConclusion::MachineProblem(problem.message.clone());
+            return ended_event(app, job, machine.run_handle(), conclusion).await;
         }
         (MachinePhase::Starting, None) => RunActivity::Queued,
         (MachinePhase::Running, _) => RunActivity::InProgress,
         (MachinePhase::Stopped, _) => return stopped_event(app, job, machine).await,
         (MachinePhase::Destroying, _) => {
-            return ended_event(app, job, machine.run_handle(), MACHINE_GONE.to_owned()).await;
+            return ended_event(app, job, machine.run_handle(), MACHINE_GONE.into()).await;
         }
     };
     let run = machine.run_handle();
@@ -84,11 +84,11 @@ async fn stopped_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEve
     };
     let conclusion = match inspected {
         Some(machine) => match (machine.exit, machine.problem) {
-            (Some(exit), _) => exit.conclusion(),
-            (None, Some(problem)) => problem.message,
-            (None, None) => format!("its machine {}", machine.state.as_str()),
+            (Some(exit), _) => exit.conclusion().into(),
+            (None, Some(problem)) => RunConclusion::MachineProblem(problem.message),
+            (None, None) => format!("its machine {}", machine.state.as_str()).into(),
         },
-        None => MACHINE_GONE.to_owned(),
+        None => MACHINE_GONE.into(),
     };
     ended_event(app, job, machine.run_handle(), conclusion).await
 }
@@ -100,7 +100,7 @@ async fn missing_machine_event(app: &App, job: &Job) -> Option<JobEvent> {
         return job.is_lost(app.core.now()).then_some(JobEvent::RunMissing);
     };
     match app.vendors.sessions.inspect(&run.machine()?).await {
-        Ok(None) => ended_event(app, job, run, MACHINE_GONE.to_owned()).await,
+        Ok(None) => ended_event(app, job, run, MACHINE_GONE.into()).await,
         Ok(Some(_)) => None,
         Err(error) => {
             tracing::warn!(job_id = %job.id, issue = %job.issue.key, team = %job.team, %error, "Failed to look up the machine.");
@@ -109,7 +109,12 @@ async fn missing_machine_event(app: &App, job: &Job) -> Option<JobEvent> {
     }
 }
 
-async fn ended_event(app: &App, job: &Job, run: RunHandle, conclusion: String) -> Option<JobEvent> {
+async fn ended_event(
+    app: &App,
+    job: &Job,
+    run: RunHandle,
+    conclusion: RunConclusion,
+) -> Option<JobEvent> {
     let report = MissingReport::NotArrived;
     let pull = match &app.vendors.github {
         Some(github) => opened_pull(&app.core, github, job, &report).await?,

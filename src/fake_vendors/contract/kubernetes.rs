@@ -234,13 +234,18 @@ pub(super) const CALLS: &[CallRule] = &[
     CallRule::get(
         "/api/v1/namespaces/*/pods/*/log",
         &[
+            // A pod may have containers of a service mesh.
+            ("container", REQUIRED, OneOf(&["run"])),
             ("tailLines", OPTIONAL, Number(0, i64::MAX)),
             ("limitBytes", OPTIONAL, Number(1, i64::MAX)),
         ],
     ),
     CallRule::get(
         "/api/v1/namespaces/*/events",
-        &[("fieldSelector", REQUIRED, Text(UNLIMITED))],
+        &[
+            ("fieldSelector", REQUIRED, Text(UNLIMITED)),
+            ("limit", REQUIRED, Number(1, 500)),
+        ],
     ),
 ];
 

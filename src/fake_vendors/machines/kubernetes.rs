@@ -1,5 +1,6 @@
 //! Fake Kubernetes cluster: the API server, and what its controllers and its only node do.
 
+mod controls;
 mod core_api;
 mod objects;
 
@@ -15,7 +16,7 @@ use crate::clock;
 use crate::contract::kubernetes::object_violations;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::{PersistedModel, lock, write_atomic};
-use objects::{invalid_metadata, job_json, matches_labels, secret_name};
+use objects::{Pod, PodTimes, invalid_metadata, job_json, matches_labels, secret_name};
 
 const NAMESPACE: &str = "agent-runs";
 const TOKEN: &str = "kubernetes-token-of-the-sandbox";
@@ -37,6 +38,15 @@ struct ClusterState {
     refusals: Vec<Refusal>,
     denied_rights: BTreeSet<String>,
     is_protected: bool,
+    /// Difference between the clock of the cluster and that of this machine, in milliseconds.
+    clock_shift_ms: i64,
+    has_sidecar: bool,
+    /// Times of the pods, by the id of their Job.
+    times: BTreeMap<String, PodTimes>,
+    /// Condition of each pod that the cluster ended, by the id of its Job.
+    disruptions: BTreeMap<String, Value>,
+    /// Ids of Jobs whose deletion waits for something.
+    in_deletion: BTreeSet<String>,
 }
 
 struct Refusal {
@@ -53,6 +63,8 @@ pub enum PodProblem {
     Waiting(&'static str, &'static str),
     /// No node has room.
     Unschedulable,
+    /// The node prepares the pod without end. An event has this reason and this message, if there is one.
+    InPreparation(Option<(&'static str, &'static str)>),
     /// The pod is refused with this message.
     NotCreated(&'static str),
 }
@@ -69,6 +81,11 @@ impl FakeKubernetes {
                 refusals: Vec::new(),
                 denied_rights: BTreeSet::new(),
                 is_protected: true,
+                clock_shift_ms: 0,
+                has_sidecar: false,
+                times: BTreeMap::new(),
+                disruptions: BTreeMap::new(),
+                in_deletion: BTreeSet::new(),
             })),
             starting: Arc::default(),
             dir: dir.to_owned(),
@@ -105,39 +122,6 @@ impl FakeKubernetes {
     /// Returns the Secrets by name.
     pub fn secrets(&self) -> BTreeMap<String, Value> {
         self.secrets.read(Clone::clone)
-    }
-
-    /// Sets why pods do not start from now on.
-    pub fn set_pod_problem(&self, problem: Option<PodProblem>) {
-        lock(&self.state).problem = problem;
-        self.start_pods();
-    }
-
-    /// Refuses the next request whose method and path contain `line`.
-    pub fn refuse_next(&self, line: &str, status: u16, reason: &str, message: &str) {
-        lock(&self.state).refusals.push(Refusal {
-            line: line.to_owned(),
-            status,
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-        });
-    }
-
-    /// Takes rights away from the account, such as `create jobs`, as an access review reports them.
-    pub fn deny_rights(&self, rights: &[&str]) {
-        let rights = rights.iter().map(|right| (*right).to_owned());
-        lock(&self.state).denied_rights.extend(rights);
-    }
-
-    /// Removes the Pod Security Standard and the NetworkPolicy of the namespace.
-    pub fn remove_protection(&self) {
-        lock(&self.state).is_protected = false;
-    }
-
-    /// Replaces the token of the account, and its file.
-    pub fn rotate_token(&self, token: &str) -> anyhow::Result<()> {
-        lock(&self.state).token = token.to_owned();
-        write_atomic(&self.dir.join("kubernetes-token"), token.as_bytes())
     }
 
     pub(crate) fn rate_limited_response(left: Duration) -> HttpResponse {
@@ -303,6 +287,7 @@ impl FakeKubernetes {
                     return status(409, "Conflict", message);
                 }
                 self.host.remove(&job.id);
+                lock(&self.state).times.remove(&job.id);
                 // The garbage collector deletes what the Job owned.
                 let owner =
                     |secret: &Value| secret["metadata"]["ownerReferences"][0]["uid"].clone();
@@ -331,7 +316,7 @@ impl FakeKubernetes {
             let message = format!("jobs.batch \"{name}\" already exists");
             return status(409, "AlreadyExists", &message);
         }
-        let now = clock::now_ms();
+        let now = self.now_ms();
         body["metadata"]["uid"] = json!(format!("{:032x}", fastrand::u128(..)));
         body["metadata"]["creationTimestamp"] = json!(clock::iso(now));
         let container = &body["spec"]["template"]["spec"]["containers"][0];
@@ -360,6 +345,7 @@ impl FakeKubernetes {
     /// Starts the pods of Jobs that are not suspended and whose Secret exists.
     fn start_pods(&self) {
         let _starting = lock(&self.starting);
+        self.create_pods();
         if lock(&self.state).problem.is_some() {
             return;
         }
@@ -392,7 +378,36 @@ impl FakeKubernetes {
     }
 
     fn job_json(&self, job: &FakeMachine) -> Value {
-        job_json(job, self.host.state(job))
+        let state = lock(&self.state);
+        let mut object = job_json(job, self.host.state(job), state.has_sidecar);
+        if state.in_deletion.contains(&job.id) {
+            object["metadata"]["deletionTimestamp"] = json!(clock::iso_seconds(job.created_at));
+        }
+        object
+    }
+
+    /// Records when the pods were created and got their node.
+    fn create_pods(&self) {
+        let now = self.now_ms();
+        let mut state = lock(&self.state);
+        let problem = state.problem.clone();
+        for job in self.host.machines() {
+            if !Pod::exists(&job, self.host.state(&job), problem.as_ref()) {
+                continue;
+            }
+            let times = state.times.entry(job.id).or_insert(PodTimes {
+                created: now,
+                scheduled: None,
+            });
+            if problem != Some(PodProblem::Unschedulable) {
+                times.scheduled.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Returns the time of the cluster.
+    fn now_ms(&self) -> i64 {
+        clock::now_ms() + lock(&self.state).clock_shift_ms
     }
 }
 

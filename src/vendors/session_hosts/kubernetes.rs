@@ -4,9 +4,10 @@
 //! runs without its Secret, and no Secret outlives its Job, wherever a start is interrupted. The Job's name is
 //! derived from the dispatch id, so that the API server rejects a second Job of the same dispatch.
 //!
-//! Rightly ours: `kube` brings its own HTTP stack, and these are a dozen requests over [`Client`], with its
+//! Own client instead of `kube`, which brings its own HTTP stack: these are a dozen requests over [`Client`], with its
 //! limits on time and size and its redaction of secrets.
 
+mod events;
 mod job;
 mod review;
 mod state;
@@ -26,7 +27,7 @@ use domain::machine::{Machine, MachineLabels, MachineSpec};
 use domain::sanitize::log_tail;
 
 pub use review::ClusterReport;
-use state::{failed_creations, is_without_pod, machine, metadata};
+use state::{machine, metadata};
 
 /// Pause after a 429 without `Retry-After`. The server sheds load for seconds.
 const LIMIT_PAUSE: Duration = Duration::from_secs(2);
@@ -164,46 +165,28 @@ impl Kubernetes {
         let url = self.jobs(&format!("?labelSelector={selector}"));
         let jobs = self.items("listing the Jobs", url).await?;
         let pods = self.pods(&selector).await?;
-        self.machines(&jobs, &pods, instance).await
+        Ok(self.machines(&jobs, &pods, instance).await)
     }
 
     /// Returns the Jobs of this instance, with the state of their pods.
-    async fn machines(
-        &self,
-        jobs: &[Value],
-        pods: &[Value],
-        instance: &str,
-    ) -> Result<Vec<Machine>, VendorError> {
-        let pod_of = |job: &Value| {
+    async fn machines(&self, jobs: &[Value], pods: &[Value], instance: &str) -> Vec<Machine> {
+        let with_pod = |job| {
             let uid = &metadata(job)["uid"];
             let mut pods = pods.iter();
-            pods.find(|pod| metadata(pod)["ownerReferences"][0]["uid"] == *uid)
+            let pod = pods.find(|pod| metadata(pod)["ownerReferences"][0]["uid"] == *uid);
+            (job, pod)
         };
-        let has_unstarted = jobs.iter().any(|job| is_without_pod(job, pod_of(job)));
-        let refused_pods = match has_unstarted {
-            true => self.failed_creations().await,
-            false => Vec::new(),
-        };
-        let machine = |job: &Value| {
-            let mut machine = machine(job, pod_of(job), instance)?;
-            if is_without_pod(job, pod_of(job)) {
-                machine.problem = state::refused_pod(job, &refused_pods);
-            }
+        let jobs: Vec<(&Value, Option<&Value>)> = jobs.iter().map(with_pod).collect();
+        let events = self.events(&jobs).await;
+        let machine = |(job, pod)| {
+            let mut machine = machine(job, pod, instance)?;
+            machine.problem = machine.problem.or_else(|| events.problem(job, pod));
             if let Some(problem) = &mut machine.problem {
                 problem.message = self.redactor.excerpt(&problem.message);
             }
             Some(machine)
         };
-        Ok(jobs.iter().filter_map(machine).collect())
-    }
-
-    /// Returns the events about pods that the cluster refused to create. Without the right to read events, the
-    /// time budget of the run applies.
-    async fn failed_creations(&self) -> Vec<Value> {
-        let selector = percent_encode("reason=FailedCreate,involvedObject.kind=Job");
-        let url = self.core(&format!("/events?fieldSelector={selector}"));
-        let events = self.items("listing the events", url).await;
-        failed_creations(events.unwrap_or_default())
+        jobs.into_iter().filter_map(machine).collect()
     }
 
     async fn pods(&self, selector: &str) -> Result<Vec<Value>, VendorError> {
@@ -235,7 +218,7 @@ impl Kubernetes {
             return Ok(None);
         };
         let pods = self.pods_of(id, instance).await?;
-        Ok(self.machines(&[job], &pods, instance).await?.pop())
+        Ok(self.machines(&[job], &pods, instance).await.pop())
     }
 
     /// Ends the pod of a Job and keeps it, because its log is still read. Without a pod, none is created any more.
@@ -282,8 +265,9 @@ impl Kubernetes {
             return Ok(None);
         };
         let url = self.core(&format!(
-            "/pods/{}/log?tailLines={REQUESTED_LINES}&limitBytes={REQUESTED_BYTES}",
-            percent_encode(name)
+            "/pods/{}/log?container={}&tailLines={REQUESTED_LINES}&limitBytes={REQUESTED_BYTES}",
+            percent_encode(name),
+            job::CONTAINER
         ));
         // 400: its container has not started.
         let request = Request::get("reading the pod's log", url).accept_status(400);

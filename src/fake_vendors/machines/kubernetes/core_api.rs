@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::objects::{event, matches_labels, pod_json, pod_name};
-use super::{FakeKubernetes, NAMESPACE, PodProblem, items, not_found, status, valid_object};
+use super::objects::{Pod, event, matches_fields, matches_labels, pod_name};
+use super::{FakeKubernetes, NAMESPACE, items, not_found, status, valid_object};
 use crate::http::{HttpRequest, HttpResponse};
 use crate::machines::{FakeMachine, FakeMachineState};
 use crate::persistence::lock;
@@ -26,7 +26,7 @@ impl FakeKubernetes {
                         .filter(|pod| matches_labels(pod, &selector)),
                 )
             }
-            ("GET", ["events"]) => self.events(),
+            ("GET", ["events"]) => self.events(request),
             (_, ["pods", name, rest @ ..]) => match self.job_of_pod(name) {
                 Some(job) => self.pod_request(method, &job, rest, request),
                 None => not_found(&format!("pods \"{name}\" not found")),
@@ -59,15 +59,18 @@ impl FakeKubernetes {
         }
     }
 
-    fn events(&self) -> HttpResponse {
+    fn events(&self, request: &HttpRequest) -> HttpResponse {
+        let selector = request.query_param("fieldSelector").unwrap_or_default();
+        let limit = request.query_param("limit");
+        let limit = limit.and_then(|text| text.parse().ok());
         let problem = lock(&self.state).problem.clone();
-        let Some(PodProblem::NotCreated(message)) = problem else {
-            return items(std::iter::empty());
-        };
+        let now = self.now_ms();
+        let jobs = self.host.machines();
+        let events = { jobs.iter() }.filter_map(|job| event(job, problem.as_ref()?, now));
         items(
-            { self.host.machines() }
-                .iter()
-                .map(|job| event(job, message)),
+            events
+                .filter(|event| matches_fields(event, &selector))
+                .take(limit.unwrap_or(usize::MAX)),
         )
     }
 
@@ -115,10 +118,15 @@ impl FakeKubernetes {
 
     /// Returns the pod of a Job; `None` if it has none.
     fn pod_json(&self, job: &FakeMachine) -> Option<Value> {
-        pod_json(
+        let state = lock(&self.state);
+        let pod = Pod {
             job,
-            self.host.state(job),
-            lock(&self.state).problem.as_ref(),
-        )
+            state: self.host.state(job),
+            problem: state.problem.as_ref(),
+            times: state.times.get(&job.id).copied(),
+            has_sidecar: state.has_sidecar,
+            disruption: state.disruptions.get(&job.id),
+        };
+        pod.to_json()
     }
 }

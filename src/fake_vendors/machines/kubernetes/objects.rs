@@ -23,6 +23,15 @@ pub(super) fn secret_name(job: &FakeMachine) -> String {
     name.unwrap_or_default().to_owned()
 }
 
+/// Returns whether an object has all fields of a selector.
+pub(super) fn matches_fields(object: &Value, selector: &str) -> bool {
+    let mut wanted = selector.split(',').filter_map(|part| part.split_once('='));
+    wanted.all(|(path, value)| {
+        let field = object.pointer(&format!("/{}", path.replace('.', "/")));
+        field.is_some_and(|field| field == value)
+    })
+}
+
 /// Returns whether an object has all labels of a selector.
 pub(super) fn matches_labels(object: &Value, selector: &str) -> bool {
     let wanted = selector.split(',').filter_map(|part| part.split_once('='));
@@ -30,7 +39,7 @@ pub(super) fn matches_labels(object: &Value, selector: &str) -> bool {
     { wanted }.all(|(name, value)| labels.get(name).is_some_and(|held| held == value))
 }
 
-pub(super) fn job_json(job: &FakeMachine, state: FakeMachineState) -> Value {
+pub(super) fn job_json(job: &FakeMachine, state: FakeMachineState, has_sidecar: bool) -> Value {
     let mut object = match &job.create_request {
         // Somebody else has created it.
         Value::Null => json!({
@@ -46,6 +55,8 @@ pub(super) fn job_json(job: &FakeMachine, state: FakeMachineState) -> Value {
     };
     let condition = match state {
         FakeMachineState::Created | FakeMachineState::Starting | FakeMachineState::Running => None,
+        // A Job ends with its pod, and the sidecar goes on.
+        FakeMachineState::Exited { .. } if has_sidecar && job.stop_requested_at.is_none() => None,
         FakeMachineState::Exited { code: 0, .. } => {
             Some(json!({"type": "Complete", "status": "True"}))
         }
@@ -61,97 +72,170 @@ pub(super) fn job_json(job: &FakeMachine, state: FakeMachineState) -> Value {
     object
 }
 
-/// Returns the pod of a Job. `None` if the cluster has not created it.
-pub(super) fn pod_json(
-    job: &FakeMachine,
-    state: FakeMachineState,
-    problem: Option<&PodProblem>,
-) -> Option<Value> {
-    let is_suspended = job.create_request["spec"]["suspend"] == true;
-    let status = match (state, problem) {
-        (FakeMachineState::Created, Some(PodProblem::NotCreated(_))) => return None,
-        (FakeMachineState::Created, _) if is_suspended => return None,
-        (FakeMachineState::Created, Some(PodProblem::Waiting(reason, message))) => {
-            waiting(reason, message)
+/// Times of a pod, in milliseconds since the epoch.
+#[derive(Clone, Copy)]
+pub(super) struct PodTimes {
+    pub created: i64,
+    pub scheduled: Option<i64>,
+}
+
+/// Pod of a Job.
+pub(super) struct Pod<'a> {
+    pub job: &'a FakeMachine,
+    pub state: FakeMachineState,
+    pub problem: Option<&'a PodProblem>,
+    pub times: Option<PodTimes>,
+    pub has_sidecar: bool,
+    pub disruption: Option<&'a Value>,
+}
+
+impl Pod<'_> {
+    /// Returns whether the cluster has created the pod of a Job.
+    pub(super) fn exists(
+        job: &FakeMachine,
+        state: FakeMachineState,
+        problem: Option<&PodProblem>,
+    ) -> bool {
+        let is_suspended = job.create_request["spec"]["suspend"] == true;
+        let is_refused = matches!(problem, Some(PodProblem::NotCreated(_)));
+        state != FakeMachineState::Created || !(is_suspended || is_refused)
+    }
+
+    /// Returns the object. `None` if the cluster has not created the pod.
+    pub(super) fn to_json(&self) -> Option<Value> {
+        let job = self.job;
+        Self::exists(job, self.state, self.problem).then_some(())?;
+        let template = &job.create_request["spec"]["template"];
+        let mut labels = string_map(&template["metadata"]["labels"]);
+        labels.insert("job-name".to_owned(), job.name.clone());
+        let mut status = self.status();
+        status["conditions"] = self.conditions();
+        Some(json!({
+            "metadata": {
+                "name": pod_name(job),
+                "uid": pod_uid(job),
+                "creationTimestamp": self.times.map(|times| clock::iso_seconds(times.created)),
+                "labels": labels,
+                "ownerReferences": [
+                    {"apiVersion": "batch/v1", "kind": "Job", "name": job.name, "uid": uid(job), "controller": true},
+                ],
+            },
+            "spec": template["spec"],
+            "status": status,
+        }))
+    }
+
+    fn status(&self) -> Value {
+        let waiting = |reason: &str, message: &str| {
+            let state = json!({"waiting": {"reason": reason, "message": message}});
+            json!({"phase": "Pending", "containerStatuses": self.containers(&state)})
+        };
+        match (self.state, self.problem) {
+            (FakeMachineState::Created, Some(PodProblem::Waiting(reason, message))) => {
+                waiting(reason, message)
+            }
+            (FakeMachineState::Created, Some(PodProblem::Unschedulable)) => {
+                json!({"phase": "Pending"})
+            }
+            (FakeMachineState::Created, Some(PodProblem::InPreparation(_)))
+            | (FakeMachineState::Starting, _) => waiting("ContainerCreating", ""),
+            (FakeMachineState::Created, None | Some(PodProblem::NotCreated(_))) => waiting(
+                "CreateContainerConfigError",
+                &format!("secret \"{}\" not found", secret_name(self.job)),
+            ),
+            (FakeMachineState::Running, _) => json!({
+                "phase": "Running",
+                "containerStatuses": self.containers(&json!({"running": {}})),
+            }),
+            (
+                FakeMachineState::Exited {
+                    code,
+                    out_of_memory,
+                },
+                _,
+            ) => self.exited(code, out_of_memory),
         }
-        (FakeMachineState::Created, Some(PodProblem::Unschedulable)) => json!({
-            "phase": "Pending",
-            "conditions": [{
+    }
+
+    /// Returns the conditions: whether the pod has a node, and why the cluster ended it.
+    fn conditions(&self) -> Value {
+        let scheduled = match self.times.and_then(|times| times.scheduled) {
+            Some(at) => json!({
+                "type": "PodScheduled",
+                "status": "True",
+                "lastTransitionTime": clock::iso_seconds(at),
+            }),
+            None => json!({
                 "type": "PodScheduled",
                 "status": "False",
                 "reason": "Unschedulable",
                 "message": "0/1 nodes are available: 1 Insufficient memory.",
-            }],
-        }),
-        (FakeMachineState::Created, None) => waiting(
-            "CreateContainerConfigError",
-            &format!("secret \"{}\" not found", secret_name(job)),
-        ),
-        (FakeMachineState::Starting, _) => waiting("ContainerCreating", ""),
-        (FakeMachineState::Running, _) => json!({
-            "phase": "Running",
-            "containerStatuses": [{"name": "run", "state": {"running": {}}}],
-        }),
-        (
-            FakeMachineState::Exited {
-                code,
-                out_of_memory,
-            },
-            _,
-        ) => exited(job, code, out_of_memory),
-    };
-    let template = &job.create_request["spec"]["template"];
-    let mut labels = string_map(&template["metadata"]["labels"]);
-    labels.insert("job-name".to_owned(), job.name.clone());
-    Some(json!({
-        "metadata": {
-            "name": pod_name(job),
-            "labels": labels,
-            "ownerReferences": [
-                {"apiVersion": "batch/v1", "kind": "Job", "name": job.name, "uid": uid(job), "controller": true},
-            ],
-        },
-        "spec": template["spec"],
-        "status": status,
-    }))
-}
-
-fn waiting(reason: &str, message: &str) -> Value {
-    json!({
-        "phase": "Pending",
-        "conditions": [{"type": "PodScheduled", "status": "True"}],
-        "containerStatuses": [{"name": "run", "state": {"waiting": {"reason": reason, "message": message}}}],
-    })
-}
-
-fn exited(job: &FakeMachine, code: i32, out_of_memory: bool) -> Value {
-    let reason = match (out_of_memory, code) {
-        (true, _) => "OOMKilled",
-        (false, 0) => "Completed",
-        (false, _) => "Error",
-    };
-    let mut status = json!({
-        "phase": if code == 0 { "Succeeded" } else { "Failed" },
-        "containerStatuses": [
-            {"name": "run", "state": {"terminated": {"exitCode": code, "reason": reason}}},
-        ],
-    });
-    if job.stop_requested_at.is_some() {
-        status["phase"] = json!("Failed");
-        status["reason"] = json!("DeadlineExceeded");
-        status["message"] = json!("Pod was active on the node longer than the specified deadline");
+            }),
+        };
+        let all = [Some(scheduled), self.disruption.cloned()];
+        all.into_iter().flatten().collect()
     }
-    status
+
+    fn containers(&self, run: &Value) -> Value {
+        let sidecar = json!({"name": "mesh-proxy", "state": {"running": {}}});
+        let all = [
+            self.has_sidecar.then_some(sidecar),
+            Some(json!({"name": "run", "state": run})),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    fn exited(&self, code: i32, out_of_memory: bool) -> Value {
+        let reason = match (out_of_memory, code) {
+            (true, _) => "OOMKilled",
+            (false, 0) => "Completed",
+            (false, _) => "Error",
+        };
+        let state = json!({"terminated": {"exitCode": code, "reason": reason}});
+        let phase = match code {
+            _ if self.has_sidecar => "Running",
+            0 => "Succeeded",
+            _ => "Failed",
+        };
+        let mut status = json!({"phase": phase, "containerStatuses": self.containers(&state)});
+        if self.job.stop_requested_at.is_some() {
+            status["phase"] = json!("Failed");
+            status["reason"] = json!("DeadlineExceeded");
+            status["message"] =
+                json!("Pod was active on the node longer than the specified deadline");
+        }
+        status
+    }
 }
 
-/// Returns the event about the refusal of the pod of a Job.
-pub(super) fn event(job: &FakeMachine, message: &str) -> Value {
-    json!({
-        "involvedObject": {"kind": "Job", "name": job.name, "uid": uid(job)},
-        "reason": "FailedCreate",
+fn pod_uid(job: &FakeMachine) -> String {
+    format!("pod-{}", uid(job))
+}
+
+/// Returns the event about a Job whose pod has this problem.
+pub(super) fn event(job: &FakeMachine, problem: &PodProblem, now: i64) -> Option<Value> {
+    let (object, reason, message) = match problem {
+        PodProblem::NotCreated(message) => (
+            json!({"kind": "Job", "name": job.name, "uid": uid(job)}),
+            "FailedCreate",
+            message,
+        ),
+        PodProblem::InPreparation(Some((reason, message))) => (
+            json!({"kind": "Pod", "name": pod_name(job), "uid": pod_uid(job)}),
+            *reason,
+            message,
+        ),
+        PodProblem::InPreparation(None) | PodProblem::Waiting(..) | PodProblem::Unschedulable => {
+            return None;
+        }
+    };
+    Some(json!({
+        "type": "Warning",
+        "involvedObject": object,
+        "reason": reason,
         "message": message,
-        "lastTimestamp": clock::iso(clock::now_ms()),
-    })
+        "lastTimestamp": clock::iso_seconds(now),
+    }))
 }
 
 /// Returns the first rule that the metadata of an object violates.

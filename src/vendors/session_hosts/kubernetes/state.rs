@@ -9,18 +9,20 @@ use domain::machine::{
 };
 use domain::time::Timestamp;
 
+use super::job::CONTAINER;
+
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Time for a problem that may pass: an image registry that fails once, a Secret that is not visible yet.
-const SHORT_WAIT: Duration = MINUTE.saturating_mul(3);
+pub(super) const SHORT_WAIT: Duration = MINUTE.saturating_mul(3);
 
 /// Time for a node or a quota to become free, as for the capacity of other hosts.
-const CAPACITY_WAIT: Duration = MINUTE.saturating_mul(30);
+pub(super) const CAPACITY_WAIT: Duration = MINUTE.saturating_mul(30);
 
-/// Reasons why a container waits for ever.
+/// Reasons why a container will never start.
 const NEVER_STARTS: [&str; 2] = ["InvalidImageName", "ErrImageNeverPull"];
 
-/// Reasons why a container waits, and probably for ever.
+/// Reasons why a container waits, and will probably never start.
 const RARELY_STARTS: [&str; 5] = [
     "ErrImagePull",
     "ImagePullBackOff",
@@ -29,9 +31,22 @@ const RARELY_STARTS: [&str; 5] = [
     "RunContainerError",
 ];
 
+/// Reasons of a container whose pod is being prepared. They do not say what it waits for.
+const IN_PREPARATION: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
 /// Returns the metadata of an object.
 pub(super) fn metadata(object: &Value) -> &Value {
     &object["metadata"]
+}
+
+/// Returns whether an object is being deleted. It can no longer be used, and its name is still taken.
+pub(super) fn is_in_deletion(object: &Value) -> bool {
+    !metadata(object)["deletionTimestamp"].is_null()
+}
+
+/// Returns whether a Job creates no pod until it is resumed.
+pub(super) fn is_suspended(job: &Value) -> bool {
+    job["spec"]["suspend"] == true
 }
 
 /// Returns the machine of a Job. `None` if it does not belong to this instance.
@@ -44,7 +59,6 @@ pub(super) fn machine(job: &Value, pod: Option<&Value>, instance: &str) -> Optio
         .collect();
     let labels = MachineLabels::read(&pairs, instance)?;
     let name = about["name"].as_str().unwrap_or_default();
-    let created_at = about["creationTimestamp"].as_str();
     let (state, exit, problem) = state(job, pod);
     Some(Machine {
         host: HostKind::Kubernetes,
@@ -55,7 +69,7 @@ pub(super) fn machine(job: &Value, pod: Option<&Value>, instance: &str) -> Optio
         problem,
         region: None,
         log_url: None,
-        created_at: created_at.and_then(Timestamp::parse).unwrap_or_default(),
+        created_at: time(&about["creationTimestamp"]).unwrap_or_default(),
         labels,
     })
 }
@@ -63,73 +77,130 @@ pub(super) fn machine(job: &Value, pod: Option<&Value>, instance: &str) -> Optio
 type State = (&'static str, Option<MachineExit>, Option<MachineProblem>);
 
 fn state(job: &Value, pod: Option<&Value>) -> State {
-    if !metadata(job)["deletionTimestamp"].is_null() {
+    if is_in_deletion(job) {
         return ("destroying", None, None);
     }
-    let phase = pod.and_then(|pod| pod["status"]["phase"].as_str());
-    if let (Some(pod), Some("Succeeded" | "Failed")) = (pod, phase) {
+    if let Some(pod) = pod.filter(|pod| has_ended(pod)) {
         return ended(pod);
     }
-    if let Some(ended) = condition(job, &["Failed", "FailureTarget"]) {
-        return (
-            "stopped",
-            None,
-            Some(problem("its Job failed", ended, Duration::ZERO)),
-        );
+    if let Some(failed) = condition(job, &["Failed", "FailureTarget"]) {
+        let problem = pod.and_then(disruption);
+        let problem = problem.unwrap_or_else(|| problem_of("its Job failed", failed));
+        return ("stopped", None, Some(problem));
     }
-    if condition(job, &["Complete"]).is_some() {
-        return ("stopped", None, None);
+    if condition(job, &["Complete", "SuccessCriteriaMet"]).is_some() {
+        // The pod is gone, and with it the exit. A Job completes only if its pod exited with 0.
+        return ("stopped", Some(exit(0)), None);
     }
-    match (pod, phase) {
-        _ if job["spec"]["suspend"] == true => ("created", None, None),
+    match (pod, pod.and_then(phase)) {
+        _ if is_suspended(job) => ("created", None, None),
         (Some(pod), Some("Pending")) => ("starting", None, waiting(pod)),
         (Some(_), _) => ("started", None, None),
         (None, _) => ("starting", None, None),
     }
 }
 
-/// Returns the state of a pod that has ended.
+fn phase(pod: &Value) -> Option<&str> {
+    pod["status"]["phase"].as_str()
+}
+
+/// Returns the state of the container of the run. A cluster may add containers to the pod, before and after it.
+fn container(pod: &Value) -> &Value {
+    let containers = pod["status"]["containerStatuses"].as_array();
+    let mut containers = containers.into_iter().flatten();
+    let run = containers.find(|container| container["name"] == CONTAINER);
+    run.map_or(&Value::Null, |run| &run["state"])
+}
+
+/// Returns whether the container of the run has ended, for a container of a service mesh may go on.
+fn has_ended(pod: &Value) -> bool {
+    matches!(phase(pod), Some("Succeeded" | "Failed")) || container(pod)["terminated"].is_object()
+}
+
+fn exit(code: i32) -> MachineExit {
+    MachineExit {
+        code: Some(code),
+        out_of_memory: false,
+    }
+}
+
+/// Returns the state of a pod that has ended. A disruption, such as the drain of its node, explains an exit code, which
+/// is that of SIGTERM or SIGKILL then.
 fn ended(pod: &Value) -> State {
     let status = &pod["status"];
-    let terminated = &status["containerStatuses"][0]["state"]["terminated"];
+    let terminated = &container(pod)["terminated"];
     let code = terminated["exitCode"].as_i64();
     let exit = code.map(|code| MachineExit {
         code: i32::try_from(code).ok(),
         out_of_memory: terminated["reason"] == "OOMKilled",
     });
     // The kubelet gives a reason only if the container did not end by itself, such as `Evicted`.
-    let is_killed = status["reason"].is_string();
-    let problem = is_killed.then(|| problem("its pod ended", status, Duration::ZERO));
-    ("stopped", exit.filter(|_| !is_killed), problem)
+    let killed = status["reason"].is_string();
+    let killed = killed.then(|| problem_of("its pod ended", status));
+    let problem = killed.or_else(|| disruption(pod).filter(|_| code != Some(0)));
+    ("stopped", exit.filter(|_| problem.is_none()), problem)
+}
+
+/// Returns why the cluster ends a pod: drain or loss of its node, preemption by another pod.
+fn disruption(pod: &Value) -> Option<MachineProblem> {
+    let disruption = condition(pod, &["DisruptionTarget"]);
+    disruption.map(|why| problem_of("its pod was disrupted", why))
 }
 
 /// Returns why a pod does not start.
 fn waiting(pod: &Value) -> Option<MachineProblem> {
-    let container = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
-    let reason = container["reason"].as_str().unwrap_or_default();
-    if NEVER_STARTS.contains(&reason) {
-        return Some(problem(
-            "its container not started",
-            container,
-            Duration::ZERO,
-        ));
+    let waiting = &container(pod)["waiting"];
+    let reason = waiting["reason"].as_str().unwrap_or_default();
+    let permanent_after = match reason {
+        reason if NEVER_STARTS.contains(&reason) => Some(Duration::ZERO),
+        reason if RARELY_STARTS.contains(&reason) => Some(SHORT_WAIT),
+        _ => None,
+    };
+    if let Some(permanent_after) = permanent_after {
+        return Some(MachineProblem {
+            since: scheduled_at(pod),
+            permanent_after,
+            ..problem_of(NOT_STARTED, waiting)
+        });
     }
-    if RARELY_STARTS.contains(&reason) {
-        return Some(problem("its container not started", container, SHORT_WAIT));
-    }
+    let scheduled = conditions(pod).find(|one| one["type"] == "PodScheduled")?;
+    let is_unschedulable = scheduled["status"] != "True" && scheduled["reason"] == "Unschedulable";
+    is_unschedulable.then(|| MachineProblem {
+        since: time(&metadata(pod)["creationTimestamp"]),
+        permanent_after: CAPACITY_WAIT,
+        ..problem_of("its pod was not scheduled", scheduled)
+    })
+}
+
+/// Start of the message about a container that does not start.
+pub(super) const NOT_STARTED: &str = "its container did not start";
+
+/// Returns when a pod got its node. Before that, none of its containers could start.
+pub(super) fn scheduled_at(pod: &Value) -> Option<Timestamp> {
     let scheduled = condition(pod, &["PodScheduled"]);
-    let is_unschedulable = scheduled.is_none();
-    let why = pod["status"]["conditions"].as_array().into_iter().flatten();
-    let why = { why }.find(|one| one["type"] == "PodScheduled" && one["reason"] == "Unschedulable");
-    why.filter(|_| is_unschedulable)
-        .map(|why| problem("its pod not scheduled", why, CAPACITY_WAIT))
+    let scheduled = scheduled.and_then(|scheduled| time(&scheduled["lastTransitionTime"]));
+    scheduled.or_else(|| time(&pod["status"]["startTime"]))
+}
+
+/// Returns whether a pod has a node that prepares it, and does not say what it waits for. The sandbox and the volumes of
+/// a pod that is ready to start its containers are there, so it waits for an image.
+pub(super) fn is_in_preparation(pod: &Value) -> bool {
+    let reason = &container(pod)["waiting"]["reason"];
+    phase(pod) == Some("Pending")
+        && IN_PREPARATION.iter().any(|known| reason == known)
+        && condition(pod, &["PodReadyToStartContainers"]).is_none()
+}
+
+fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
+    object["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
 }
 
 /// Returns the first condition of these types that holds.
 fn condition<'a>(object: &'a Value, types: &[&str]) -> Option<&'a Value> {
-    let conditions = object["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.find(|one| {
+    conditions(object).find(|one| {
         one["status"] == "True"
             && one["type"]
                 .as_str()
@@ -137,8 +208,12 @@ fn condition<'a>(object: &'a Value, types: &[&str]) -> Option<&'a Value> {
     })
 }
 
-/// Builds a problem from an object with a reason and a message.
-fn problem(what: &str, why: &Value, permanent_after: Duration) -> MachineProblem {
+fn time(text: &Value) -> Option<Timestamp> {
+    text.as_str().and_then(Timestamp::parse)
+}
+
+/// Builds a problem, permanent at once, from an object with a reason and a message.
+pub(super) fn problem_of(what: &str, why: &Value) -> MachineProblem {
     let part = |name: &str| why[name].as_str().filter(|text| !text.is_empty());
     let parts: Vec<&str> = [Some(what), part("reason"), part("message")]
         .into_iter()
@@ -146,37 +221,12 @@ fn problem(what: &str, why: &Value, permanent_after: Duration) -> MachineProblem
         .collect();
     MachineProblem {
         message: parts.join(": "),
-        permanent_after,
+        since: None,
+        permanent_after: Duration::ZERO,
     }
 }
 
 /// Returns whether the cluster has not created the pod of a Job that should run.
 pub(super) fn is_without_pod(job: &Value, pod: Option<&Value>) -> bool {
     pod.is_none() && state(job, None).0 == "starting"
-}
-
-/// Keeps the events with a message, the latest last.
-pub(super) fn failed_creations(mut events: Vec<Value>) -> Vec<Value> {
-    events.retain(|event| event["message"].is_string());
-    let time = |event: &Value| {
-        event["lastTimestamp"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    events.sort_by_cached_key(time);
-    events
-}
-
-/// Returns why the cluster refused to create the pod of a Job.
-pub(super) fn refused_pod(job: &Value, events: &[Value]) -> Option<MachineProblem> {
-    let uid = &metadata(job)["uid"];
-    let mut events = events.iter().rev();
-    let event = events.find(|event| event["involvedObject"]["uid"] == *uid)?;
-    let message = event["message"].as_str().unwrap_or_default();
-    let permanent_after = match message.contains("exceeded quota") {
-        true => CAPACITY_WAIT,
-        false => SHORT_WAIT,
-    };
-    Some(problem("no pod", event, permanent_after))
 }

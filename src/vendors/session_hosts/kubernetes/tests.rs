@@ -96,7 +96,17 @@ fn the_environment_is_in_the_secret_that_the_job_owns() {
 #[test]
 fn a_job_and_its_pod_have_the_state_of_a_machine() {
     let resumed = json!({"/spec/suspend": false});
-    let terminated = |reason: &str, code: i32| json!([{"state": {"terminated": {"reason": reason, "exitCode": code}}}]);
+    let terminated = |reason: &str, code: i32| {
+        json!([
+            {"name": "mesh-proxy", "state": {"running": {}}},
+            {"name": "run", "state": {"terminated": {"reason": reason, "exitCode": code}}},
+        ])
+    };
+    let disrupted = json!([
+        {"type": "Ready", "status": "False"},
+        {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drain"},
+    ]);
+    let disruption = "its pod was disrupted: EvictionByEvictionAPI: drain";
     let condition = |kind: &str, reason: &str| {
         json!({"/spec/suspend": false, "/status": {"conditions": [
             {"type": kind, "status": "True", "reason": reason, "message": "why"},
@@ -169,7 +179,59 @@ fn a_job_and_its_pod_have_the_state_of_a_machine() {
             None,
             Some("its Job failed: DeadlineExceeded: why"),
         ),
-        (condition("Complete", ""), None, "stopped", None, None),
+        (
+            condition("Complete", ""),
+            None,
+            "stopped",
+            exit(0, false),
+            None,
+        ),
+        (
+            condition("SuccessCriteriaMet", ""),
+            None,
+            "stopped",
+            exit(0, false),
+            None,
+        ),
+        (
+            resumed.clone(),
+            Some(json!({"phase": "Running", "containerStatuses": terminated("Error", 3)})),
+            "stopped",
+            exit(3, false),
+            None,
+        ),
+        (
+            resumed.clone(),
+            Some(
+                json!({"phase": "Failed", "conditions": disrupted, "containerStatuses": terminated("Error", 143)}),
+            ),
+            "stopped",
+            None,
+            Some(disruption),
+        ),
+        (
+            resumed.clone(),
+            Some(
+                json!({"phase": "Succeeded", "conditions": disrupted, "containerStatuses": terminated("Completed", 0)}),
+            ),
+            "stopped",
+            exit(0, false),
+            None,
+        ),
+        (
+            condition("FailureTarget", "BackoffLimitExceeded"),
+            Some(json!({"phase": "Running", "conditions": disrupted})),
+            "stopped",
+            None,
+            Some(disruption),
+        ),
+        (
+            resumed,
+            Some(json!({"phase": "Running", "conditions": disrupted})),
+            "started",
+            None,
+            None,
+        ),
         (
             json!({"/metadata/deletionTimestamp": "2026-01-02T03:04:05Z"}),
             None,

@@ -1,0 +1,78 @@
+//! What tests do to the fake cluster.
+
+use serde_json::json;
+
+use super::{FakeKubernetes, PodProblem, Refusal};
+use crate::clock;
+use crate::persistence::{lock, write_atomic};
+
+impl FakeKubernetes {
+    /// Sets why pods do not start from now on.
+    pub fn set_pod_problem(&self, problem: Option<PodProblem>) {
+        lock(&self.state).problem = problem;
+        self.start_pods();
+    }
+
+    /// Refuses the next request whose method and path contain `line`.
+    pub fn refuse_next(&self, line: &str, status: u16, reason: &str, message: &str) {
+        lock(&self.state).refusals.push(Refusal {
+            line: line.to_owned(),
+            status,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        });
+    }
+
+    /// Takes rights away from the account, such as `create jobs`, as an access review reports them.
+    pub fn deny_rights(&self, rights: &[&str]) {
+        let rights = rights.iter().map(|right| (*right).to_owned());
+        lock(&self.state).denied_rights.extend(rights);
+    }
+
+    /// Removes the Pod Security Standard and the NetworkPolicy of the namespace.
+    pub fn remove_protection(&self) {
+        lock(&self.state).is_protected = false;
+    }
+
+    /// Replaces the token of the account, and its file.
+    pub fn rotate_token(&self, token: &str) -> anyhow::Result<()> {
+        lock(&self.state).token = token.to_owned();
+        write_atomic(&self.dir.join("kubernetes-token"), token.as_bytes())
+    }
+
+    /// Sets the clock of the cluster to this many minutes after that of this machine, or before it.
+    pub fn shift_clock(&self, minutes: i64) {
+        lock(&self.state).clock_shift_ms = minutes * 60_000;
+    }
+
+    /// Adds a container to every pod, before that of the run, which runs until the pod is stopped.
+    pub fn add_sidecar(&self) {
+        lock(&self.state).has_sidecar = true;
+    }
+
+    /// Ends the pod of a Job for the sake of the cluster, such as the drain of its node.
+    pub fn disrupt(&self, job: &str, reason: &str, message: &str) {
+        let condition = json!({
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": clock::iso_seconds(self.now_ms()),
+        });
+        lock(&self.state)
+            .disruptions
+            .insert(job.to_owned(), condition);
+        self.host.kill(job);
+    }
+
+    /// Begins the deletion of a Job. It exists until [`FakeKubernetes::finish_deletion`].
+    pub fn begin_deletion(&self, job: &str) {
+        lock(&self.state).in_deletion.insert(job.to_owned());
+    }
+
+    /// Ends the deletion of a Job.
+    pub fn finish_deletion(&self, job: &str) {
+        self.host.remove(job);
+        lock(&self.state).in_deletion.remove(job);
+    }
+}
