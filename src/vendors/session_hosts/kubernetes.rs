@@ -10,6 +10,7 @@
 mod events;
 mod job;
 mod review;
+mod start;
 mod state;
 
 use std::borrow::Cow;
@@ -17,13 +18,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::MachineStartOutcome;
 use crate::http::{
     Availability, Client, Method, Redactor, Request, Response, VendorError, VendorErrorKind,
     percent_encode, run_blocking_if_large,
 };
 use domain::kubeconfig::Material;
-use domain::machine::{Machine, MachineLabels, MachineSpec};
+use domain::machine::{Machine, MachineLabels};
 use domain::sanitize::log_tail;
 
 pub use review::ClusterReport;
@@ -89,75 +89,25 @@ impl Kubernetes {
         self.client.availability()
     }
 
-    pub(super) async fn start(
-        &self,
-        spec: &MachineSpec,
-        instance: &str,
-    ) -> Result<MachineStartOutcome, VendorError> {
-        let url = self.jobs("?fieldValidation=Strict");
-        let request = Request::new("creating the Job", Method::POST, url);
-        let created = self
-            .create(request, &job::job(spec, &self.settings))
-            .await?;
-        let job = match created.status() {
-            201 => created.json()?,
-            409 => match self.own_job(&spec.name, instance).await? {
-                Some(job) => job,
-                None => return Ok(refused(&created)),
-            },
-            _ => return Ok(refused(&created)),
-        };
-        let url = self.core("/secrets?fieldValidation=Strict");
-        let request = Request::new("creating the Job's Secret", Method::POST, url);
-        let created = self.create(request, &job::secret(spec, &job)).await?;
-        // 409: an earlier attempt has created it. Its name is part of the Job.
-        if !matches!(created.status(), 201 | 409) {
-            return Ok(refused(&created));
-        }
-        let resumed = self.suspend(&spec.name, false).await?;
-        match resumed
-            .json()
-            .ok()
-            .and_then(|job| machine(&job, None, instance))
-        {
-            Some(machine) => Ok(MachineStartOutcome::Started(Box::new(machine))),
-            None => Err(resumed.decode_error("the Job was removed right after its start")),
-        }
-    }
-
-    /// Sends a request that creates an object. Returns refusals to the caller.
-    async fn create(&self, request: Request, body: &Value) -> Result<Response, VendorError> {
-        let refusals = [400, 403, 404, 409, 422];
-        let request = refusals.into_iter().fold(request, Request::accept_status);
-        self.send(request.json(body)).await
-    }
-
-    /// Suspends or resumes a Job.
-    async fn suspend(&self, name: &str, on: bool) -> Result<Response, VendorError> {
-        let url = self.jobs(&format!("/{}", percent_encode(name)));
-        let action = match on {
-            true => "suspending the Job",
-            false => "resuming the Job",
-        };
-        let request = Request::new(action, Method::PATCH, url).safe();
-        self.patch(request, &json!({"spec": {"suspend": on}})).await
-    }
-
     async fn patch(&self, request: Request, change: &Value) -> Result<Response, VendorError> {
         let request = request.json(change).header("content-type", MERGE_PATCH);
         self.send(request.accept_status(404)).await
     }
 
+    /// Returns the Job of this name.
+    async fn job(&self, name: &str) -> Result<Option<Value>, VendorError> {
+        let request = Request::get("inspecting the Job", self.job_url(name)).accept_status(404);
+        let response = self.send(request).await?;
+        match response.status() {
+            404 => Ok(None),
+            _ => response.json().map(Some),
+        }
+    }
+
     /// Returns the Job of this name if it belongs to this instance.
     async fn own_job(&self, name: &str, instance: &str) -> Result<Option<Value>, VendorError> {
-        let url = self.jobs(&format!("/{}", percent_encode(name)));
-        let request = Request::get("inspecting the Job", url).accept_status(404);
-        let response = self.send(request).await?;
-        if response.status() == 404 {
-            return Ok(None);
-        }
-        let job: Value = response.json()?;
-        Ok(machine(&job, None, instance).map(|_| job))
+        let job = self.job(name).await?;
+        Ok(job.filter(|job| machine(job, None, instance).is_some()))
     }
 
     pub(super) async fn list(&self, instance: &str) -> Result<Vec<Machine>, VendorError> {
@@ -245,12 +195,15 @@ impl Kubernetes {
         let Some(job) = self.own_job(id, instance).await? else {
             return Ok(());
         };
-        let url = self.jobs(&format!("/{}", percent_encode(id)));
-        let request = Request::new("deleting the Job", Method::DELETE, url)
+        self.delete(id, &job).await
+    }
+
+    /// Deletes exactly this Job. Another one may have its name by now.
+    async fn delete(&self, name: &str, job: &Value) -> Result<(), VendorError> {
+        let request = Request::new("deleting the Job", Method::DELETE, self.job_url(name))
             .safe()
-            .json(&job::deletion(&job))
+            .json(&job::deletion(job))
             .accept_status(404)
-            // Another Job has the name now.
             .accept_status(409);
         self.send(request).await.map(drop)
     }
@@ -295,6 +248,10 @@ impl Kubernetes {
         )
     }
 
+    fn job_url(&self, name: &str) -> String {
+        self.jobs(&format!("/{}", percent_encode(name)))
+    }
+
     /// Returns the URL of a resource of the core API in the namespace.
     fn core(&self, rest: &str) -> String {
         let Self {
@@ -321,20 +278,6 @@ impl Kubernetes {
             }
         };
         self.client.send(&request).await
-    }
-}
-
-/// Builds the outcome of a request that the API server refused.
-fn refused(response: &Response) -> MachineStartOutcome {
-    let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-    let message = body["message"].as_str().unwrap_or_default();
-    let error = response.status_error(response.status(), message);
-    if message.contains("exceeded quota") {
-        return MachineStartOutcome::NoCapacity(error.to_string());
-    }
-    MachineStartOutcome::Refused {
-        status: Some(response.status()),
-        reason: error.to_string(),
     }
 }
 

@@ -1,10 +1,9 @@
 //! Starts of Jobs: interrupted, refused, delayed, and repeated.
 
-use std::time::Duration;
-
 use domain::job::JobState;
 use fake_vendors::InjectedFault;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
+use std::time::Duration;
 
 use super::{HOST, MINUTE, cluster, manual};
 use crate::sessions::options_for;
@@ -12,6 +11,24 @@ use crate::test_env::{EngineMode, TestEnv};
 
 /// Requests of a start, in their order.
 const START_CALLS: [&str; 3] = ["POST /apis/batch", "/secrets", "PATCH /apis/batch"];
+
+/// Returns why the last attempt of the only effect failed.
+fn last_error(env: &TestEnv) -> String {
+    let entries = env.store.read(store::outbox::pending).unwrap();
+    entries[0].last_error.clone().unwrap()
+}
+
+/// Returns an environment whose first start created a suspended Job and failed then, and the name of the Job.
+async fn env_with_interrupted_start() -> (TestEnv, String) {
+    let env = TestEnv::with_options(manual()).await;
+    env.faults_of(HOST)
+        .inject_on_match("/secrets", InjectedFault::ErrorStatus(500));
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    assert_eq!(env.only_job().state, JobState::Reserved);
+    let job = env.machine(HOST).name;
+    (env, job)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_start_is_completed_with_the_same_job() {
@@ -118,14 +135,10 @@ async fn refusals_of_the_api_server_are_sentences() {
 async fn a_start_waits_for_a_new_token_for_quota_and_for_a_busy_server() {
     let quota = "jobs.batch \"x\" is forbidden: exceeded quota: runs, requested: count/jobs.batch=1, used: count/jobs.batch=9, limited: count/jobs.batch=9";
     let env = TestEnv::with_options(manual()).await;
-    let last_error = || {
-        let entries = env.store.read(store::outbox::pending).unwrap();
-        entries[0].last_error.clone().unwrap()
-    };
     cluster(&env).refuse_next("POST /apis/batch", 401, "Unauthorized", "Unauthorized");
     env.create_labelled_issue("ENG-1", "Add a feature");
     env.tick().await;
-    let error = last_error();
+    let error = last_error(&env);
     assert_eq!(
         error,
         "creating the Job: Kubernetes answered 401: Unauthorized"
@@ -134,7 +147,7 @@ async fn a_start_waits_for_a_new_token_for_quota_and_for_a_busy_server() {
     cluster(&env).refuse_next("POST /apis/batch", 403, "Forbidden", quota);
     env.advance_clock(MINUTE);
     env.tick().await;
-    let error = last_error();
+    let error = last_error(&env);
     assert!(
         error.contains("no capacity for the machine") && error.contains("exceeded quota: runs"),
         "{error}"
@@ -146,7 +159,7 @@ async fn a_start_waits_for_a_new_token_for_quota_and_for_a_busy_server() {
         .inject_on_match("POST /apis/batch", busy);
     env.advance_clock(MINUTE);
     env.tick().await;
-    let error = last_error();
+    let error = last_error(&env);
     assert!(
         error.contains("Kubernetes is rate limited until"),
         "{error}"
@@ -163,6 +176,66 @@ async fn a_replaced_token_is_used_at_once() {
     let env = TestEnv::with_options(manual()).await;
     cluster(&env).rotate_token("the-next-token").unwrap();
     env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    assert!(env.only_job().dispatched_at.is_some());
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_tokens_may_have_expired_is_created_anew() {
+    let (env, name) = env_with_interrupted_start().await;
+    let uid = env.machine(HOST).create_request["metadata"]["uid"].clone();
+    env.advance_clock(11 * MINUTE);
+    env.tick().await;
+    assert_eq!(
+        last_error(&env),
+        "creating the Job: the Job of an earlier attempt was too old to be resumed, and was deleted"
+    );
+    assert!(env.machines(HOST).is_empty());
+    env.advance_clock(5 * MINUTE);
+    env.tick().await;
+    assert!(env.only_job().dispatched_at.is_some());
+    let job = env.machine(HOST);
+    assert_eq!(job.name, name);
+    assert_ne!(job.create_request["metadata"]["uid"], uid);
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_waits_until_a_job_of_its_name_is_deleted() {
+    let (env, name) = env_with_interrupted_start().await;
+    cluster(&env).begin_deletion(&name);
+    env.advance_clock(MINUTE);
+    env.tick().await;
+    assert_eq!(
+        last_error(&env),
+        "creating the Job: the Job of this name is being deleted"
+    );
+    assert_eq!(env.only_job().state, JobState::Reserved);
+    cluster(&env).finish_deletion(&name);
+    env.advance_clock(5 * MINUTE);
+    env.tick().await;
+    assert!(env.only_job().dispatched_at.is_some());
+    assert_eq!(cluster(&env).host().created_names(), [name.clone(), name]);
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_disappears_during_its_adoption_delays_the_start() {
+    let (env, _) = env_with_interrupted_start().await;
+    cluster(&env).refuse_next(
+        "GET /apis/batch/v1/namespaces/agent-runs/jobs/",
+        404,
+        "NotFound",
+        "gone",
+    );
+    env.advance_clock(MINUTE);
+    env.tick().await;
+    assert_eq!(
+        last_error(&env),
+        "creating the Job: the Job of this name was deleted meanwhile"
+    );
+    env.advance_clock(5 * MINUTE);
     env.tick().await;
     assert!(env.only_job().dispatched_at.is_some());
     env.stop().await;
