@@ -1,3 +1,5 @@
+mod kubernetes_manifest;
+
 use std::path::Path;
 
 use super::sources::VariableNames;

@@ -129,6 +129,24 @@ fn manifests_have_the_published_types() {
     assert_eq!(kinds.len(), 8, "{kinds:?}");
 }
 
+/// Probes need no credentials, and a path that answers 200 even if the page of the health check does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_of_the_manifest_succeed() {
+    let env = TestEnv::start().await;
+    let objects = manifest("service.yaml");
+    let set = { objects.iter() }.find(|object| kind(object) == "StatefulSet");
+    let container = &set.unwrap()["spec"]["template"]["spec"]["containers"][0];
+    for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
+        let path = container[probe]["httpGet"]["path"].as_str().unwrap();
+        assert_ne!(path, "/", "{probe}: 503 while the disk is full");
+        let response = reqwest::get(format!("{}{path}", env.address))
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 200, "{probe}");
+    }
+    env.stop().await;
+}
+
 /// The rights in the manifest are those that the doctor checks: no more, no fewer.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_have_the_published_types_and_need_no_more_than_the_rights_of_the_manifest() {
