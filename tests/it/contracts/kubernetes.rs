@@ -1,7 +1,7 @@
 //! Objects of Kubernetes, in requests and in manifests, against the published types of its API.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use fake_vendors::FakeService;
@@ -237,19 +237,34 @@ fn the_network_policy_denies_private_and_link_local_addresses() {
         policy["spec"]["ingress"].is_null(),
         "nothing connects to a run"
     );
-    let text = policy["spec"]["egress"].to_string();
+    let excepted = |all: &str| -> Vec<String> {
+        let rules = policy["spec"]["egress"].as_array().unwrap().iter();
+        let blocks = rules.flat_map(|rule| rule["to"].as_array().into_iter().flatten());
+        let mut blocks = blocks.map(|to| &to["ipBlock"]);
+        texts(&blocks.find(|block| block["cidr"] == all).unwrap()["except"])
+    };
+    let (v4, v6) = (excepted("0.0.0.0/0"), excepted("::/0"));
     for denied in [
         "10.0.0.0/8",
         "172.16.0.0/12",
         "192.168.0.0/16",
         "100.64.0.0/10",
         "169.254.0.0/16",
-        "fc00::/7",
-        "fe80::/10",
     ] {
-        assert!(text.contains(denied), "{denied}");
+        assert!(v4.iter().any(|block| block == denied), "{denied}");
     }
+    for denied in ["fc00::/7", "fe80::/10", "64:ff9b:1::/48"] {
+        assert!(v6.iter().any(|block| block == denied), "{denied}");
+    }
+    for block in &v4 {
+        let by_nat64 = as_nat64(block);
+        assert!(v6.contains(&by_nat64), "{block} by NAT64 is {by_nat64}");
+    }
+    let github = json!("64:ff9b::8c52:7903/128");
+    let reaches_public = |block: &String| !is_strictly_within(&github, &json!(block));
+    assert!(v6.iter().all(reaches_public), "{v6:?}");
     for rule in policy["spec"]["egress"].as_array().unwrap() {
+        assert!(!rule["to"].is_null(), "{rule} allows every address");
         let blocks = rule["to"].as_array().into_iter().flatten();
         for block in blocks.map(|to| &to["ipBlock"]) {
             for except in block["except"].as_array().into_iter().flatten() {
@@ -257,6 +272,39 @@ fn the_network_policy_denies_private_and_link_local_addresses() {
             }
         }
     }
+}
+
+/// Returns the block of IPv6 addresses by which NAT64 reaches a block of IPv4 addresses.
+fn as_nat64(block: &str) -> String {
+    let (address, length) = block.split_once('/').unwrap();
+    let address: Ipv4Addr = address.parse().unwrap();
+    let prefix = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0).to_bits();
+    let mapped = Ipv6Addr::from_bits(prefix | u128::from(address.to_bits()));
+    let length: u32 = length.parse().unwrap();
+    format!("{mapped}/{}", length + 96)
+}
+
+/// The rules in comments are valid, so that an operator only removes the marks.
+#[test]
+fn rules_in_comments_of_the_network_policy_are_valid() {
+    let text = manifest_text("runs.yaml");
+    let is_rule = |line: &str| {
+        let content = line.trim_start().strip_prefix("# ").map(str::trim_start);
+        let field = content.and_then(|content| content.strip_prefix("- ").or(Some(content)));
+        let field = field.and_then(|field| field.split_once(':'));
+        line.starts_with(' ') && field.is_some_and(|(name, _)| !name.contains(' '))
+    };
+    let lines = text.lines().map(|line| match is_rule(line) {
+        true => line.replacen("# ", "", 1),
+        false => line.to_owned(),
+    });
+    let text: Vec<String> = lines.collect();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&text.join("\n")).unwrap();
+    let policy = objects.last().unwrap();
+    assert_eq!(violations("NetworkPolicy", policy), [""; 0], "{policy}");
+    let rules = policy["spec"]["egress"].as_array().unwrap();
+    assert_eq!(rules.len(), 4, "{rules:#?}");
+    assert_eq!(rules[0]["to"].as_array().unwrap().len(), 3);
 }
 
 /// Whether a block of addresses is a part of another, as the API server decides it. It reads IPv4-mapped addresses as IPv4.
