@@ -95,6 +95,8 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let token = super::corpus::generate(&mut Rng::with_seed(seed), "npm_{alnum:36}");
+        // One of 28,000 looks like an example.
+        prop_assume!(!token.to_lowercase().contains("xxxx"));
         let text = format!("{before} {token} {after}");
         let verdict = check_file("a.txt", b"", text.as_bytes(), &AllowList::default());
         prop_assert!(matches!(verdict, GuardVerdict::Block(_)));
