@@ -44,7 +44,7 @@ impl From<SessionHostError> for EffectFailure {
 
 /// Creates the machine of a job. If an earlier attempt may have created it, the machine is first
 /// looked up by its labels. A machine that was created but not started is created again: its name
-/// makes the call idempotent. One that is being destroyed does not count as started.
+/// makes the call idempotent. One that is being destroyed may have been started, and is not created again.
 pub(super) async fn start(
     app: &App,
     entry: &OutboxEntry,
@@ -54,10 +54,7 @@ pub(super) async fn start(
 ) -> Result<EffectOutcome, EffectFailure> {
     if entry.outcome_unknown_since.is_some()
         && let Some(machine) = app.vendors.sessions.find(host, &job.id).await?
-        && matches!(
-            machine.state.phase(),
-            MachinePhase::Running | MachinePhase::Stopped
-        )
+        && machine.state.phase() != MachinePhase::Starting
     {
         return Ok(started_outcome(job, &machine));
     }

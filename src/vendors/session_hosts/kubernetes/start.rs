@@ -8,7 +8,7 @@ use super::state::{is_in_deletion, is_suspended, machine};
 use super::{Kubernetes, job};
 use crate::http::{Method, Request, Response, VendorError, VendorErrorKind};
 use crate::session_hosts::MachineStartOutcome;
-use domain::machine::{Machine, MachineLabels, MachineSpec};
+use domain::machine::{MachineLabels, MachineSpec};
 
 /// Age from which a Job that was never resumed is replaced. Tokens in its Secret may have expired.
 const MAX_SUSPENSION: Duration = Duration::from_secs(10 * 60);
@@ -42,7 +42,8 @@ impl Kubernetes {
             return Ok(refused(&created));
         }
         let resumed = self.suspend(&spec.name, false).await?;
-        match self.usable_machine(&resumed, instance) {
+        let resumed: Option<Value> = resumed.json().ok();
+        match resumed.and_then(|job| machine(&job, None, instance)) {
             Some(machine) => Ok(MachineStartOutcome::Started(Box::new(machine))),
             None => Err(self.start_later("the Job was deleted during its start")),
         }
@@ -70,21 +71,19 @@ impl Kubernetes {
         let Some(machine) = machine(&job, None, instance) else {
             return Ok(None);
         };
+        // One that was resumed may have had its run, which must not be repeated.
+        if !is_suspended(&job) {
+            return Ok(Some(job));
+        }
         if is_in_deletion(&job) {
             return Err(self.start_later("the Job of this name is being deleted"));
         }
-        if is_suspended(&job) && is_outdated(&machine.labels, spec) {
+        if is_outdated(&machine.labels, spec) {
             self.delete(&spec.name, &job).await?;
             let cause = "the Job of an earlier attempt was too old to be resumed, and was deleted";
             return Err(self.start_later(cause));
         }
         Ok(Some(job))
-    }
-
-    /// Returns the machine of a Job in a response, unless the Job does not exist or is being deleted.
-    fn usable_machine(&self, response: &Response, instance: &str) -> Option<Machine> {
-        let job: Value = response.json().ok()?;
-        machine(&job, None, instance).filter(|_| !is_in_deletion(&job))
     }
 
     fn start_later(&self, cause: &str) -> VendorError {

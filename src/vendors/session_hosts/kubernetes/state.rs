@@ -77,7 +77,8 @@ pub(super) fn machine(job: &Value, pod: Option<&Value>, instance: &str) -> Optio
 type State = (&'static str, Option<MachineExit>, Option<MachineProblem>);
 
 fn state(job: &Value, pod: Option<&Value>) -> State {
-    if is_in_deletion(job) {
+    // One that was never resumed has had no run, so that it does not count as started.
+    if is_in_deletion(job) && !is_suspended(job) {
         return ("destroying", None, None);
     }
     if let Some(pod) = pod.filter(|pod| has_ended(pod)) {

@@ -233,7 +233,7 @@ fn a_job_and_its_pod_have_the_state_of_a_machine() {
             None,
         ),
         (
-            json!({"/metadata/deletionTimestamp": "2026-01-02T03:04:05Z"}),
+            json!({"/metadata/deletionTimestamp": "2026-01-02T03:04:05Z", "/spec/suspend": false}),
             None,
             "destroying",
             None,

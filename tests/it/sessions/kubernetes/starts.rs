@@ -240,3 +240,25 @@ async fn a_job_that_disappears_during_its_adoption_delays_the_start() {
     assert!(env.only_job().dispatched_at.is_some());
     env.stop().await;
 }
+
+/// Its run may have worked, so it is not repeated.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resumed_job_that_is_being_deleted_is_not_created_again() {
+    let env = TestEnv::with_options(manual()).await;
+    env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
+    env.faults_of(HOST)
+        .inject_on_match("PATCH /apis/batch", InjectedFault::DropResponse);
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    let name = env.machine(HOST).name;
+    cluster(&env).begin_deletion(&name);
+    env.advance_clock(MINUTE);
+    env.tick().await;
+    assert!(env.only_job().dispatched_at.is_some());
+    cluster(&env).finish_deletion(&name);
+    env.advance_clock(5 * MINUTE);
+    env.tick_until("the run has ended", || !env.only_job().is_active())
+        .await;
+    assert_eq!(cluster(&env).host().created_names(), [name]);
+    env.stop().await;
+}
