@@ -232,6 +232,8 @@ impl Model {
     pub(super) fn add_issue(&mut self, team: usize, number: Option<u64>, title: &str) -> usize {
         let of_team = self.issues.iter().filter(|issue| issue.team == team);
         let last = of_team.map(|issue| issue.number).max().unwrap_or(0);
+        // Later than the issue before it, so that their order is known.
+        let newest = self.issues.last().map_or(0, |issue| issue.created_at);
         let now = clock::now_ms();
         let state = self.find_state(team, "unstarted").unwrap_or(0);
         self.issues.push(Issue {
@@ -245,7 +247,7 @@ impl Model {
             labels: Vec::new(),
             project: None,
             parent: None,
-            created_at: now,
+            created_at: now.max(newest + 1),
             updated_at: now,
             started_at: None,
             completed_at: None,
