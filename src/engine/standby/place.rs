@@ -147,7 +147,7 @@ pub enum PlaceError {
     #[error(transparent)]
     Backup(#[from] BackupError),
     /// The place does not answer in time.
-    #[error("{place} did not answer within {} s", limit.as_secs())]
+    #[error("{place} did not answer within {} s", limit.as_secs_f32())]
     Slow {
         /// Address of the place.
         place: String,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinSet;
 
 use domain::crypto;
 
@@ -107,16 +108,22 @@ impl Folder {
         let (root, path) = (self.root.clone(), self.root.join(name));
         let shown = path.display().to_string();
         let threads = Arc::clone(&self.threads);
-        let running = async move {
+        let (sender, result) = oneshot::channel();
+        // A task of its own, because a permit that is given to a caller who does something else would keep others waiting.
+        // It ends with its caller, unless the operation has begun.
+        let mut task = JoinSet::new();
+        task.spawn(tasks::boxed(async move {
             let permit = threads.acquire_owned().await;
             let work = move || {
                 let _permit = permit;
                 check_folder(&root)?;
                 operation(path)
             };
-            tasks::spawn_blocking(work).await
-        };
-        let result = match tokio::time::timeout(TIMEOUT, running).await {
+            if let Ok(done) = tasks::spawn_blocking(work).await {
+                let _ = sender.send(done);
+            }
+        }));
+        let result = match tokio::time::timeout(TIMEOUT, result).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(io::Error::other("the operation was interrupted")),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -233,6 +240,9 @@ fn tag_of(bytes: &[u8]) -> ObjectTag {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use futures_util::future::try_join_all;
+
     use super::*;
 
     fn root_entries(root: &Path) -> Vec<String> {
@@ -289,5 +299,19 @@ mod tests {
         let mut left = root_entries(dir.path());
         left.sort();
         assert_eq!(left, [".lock", "a", "b", "b.01.new"]);
+    }
+
+    #[tokio::test]
+    async fn operations_that_nobody_waits_for_do_not_delay_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        let names = (0..4 * MAX_THREADS).map(|number| number.to_string());
+        let exist = names.map(async |name| folder.exists(&name).await);
+        let mut waiting = Box::pin(try_join_all(exist));
+        assert!((&mut waiting).now_or_never().is_none());
+        let put = folder.put("a", Bytes::from_static(b"1"));
+        let put = tokio::time::timeout(Duration::from_secs(10), put).await;
+        put.unwrap().unwrap();
+        assert_eq!(waiting.await.unwrap(), [false; 4 * MAX_THREADS]);
     }
 }
