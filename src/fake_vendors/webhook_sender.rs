@@ -35,12 +35,13 @@ pub struct WebhookFaults {
     pub retry_until_accepted: bool,
 }
 
-/// Sends once, or until a 2xx response; `send` returns the status of the response.
+/// Sends once, or until a 2xx response; `send` returns the status of the response. A delivery that has waited behind others
+/// for so long that its signature has expired (401) is not repeated.
 fn send_with_retry(retry_until_accepted: bool, mut send: impl FnMut() -> Option<u16>) {
     let started = Instant::now();
     loop {
-        let is_accepted = send().is_some_and(|status| (200..300).contains(&status));
-        if is_accepted || !retry_until_accepted || started.elapsed() > RETRY_TIMEOUT {
+        let is_final = send().is_some_and(|status| (200..300).contains(&status) || status == 401);
+        if is_final || !retry_until_accepted || started.elapsed() > RETRY_TIMEOUT {
             return;
         }
         std::thread::sleep(RETRY_DELAY);

@@ -330,7 +330,7 @@ fn another_machine_takes_over_from_a_busy_service() {
     });
 }
 
-/// `CRASH_SEED`, `CRASH_WORLDS` and `CRASH_KILLS` apply as above.
+/// `CRASH_SEED`, `CRASH_WORLDS` and `CRASH_KILLS` apply as above; `CRASH_PLACE` is `folder` or `bucket`, by default both.
 #[test]
 #[ignore = "the long form: minutes"]
 fn another_machine_takes_over_a_hundred_times() {
@@ -340,7 +340,12 @@ fn another_machine_takes_over_a_hundred_times() {
         env_number("CRASH_KILLS"),
     );
     let (count, kills) = (count.unwrap_or(2), kills.unwrap_or(25) as usize);
-    for place in [Place::Folder, Place::Bucket] {
+    let wanted = std::env::var("CRASH_PLACE").unwrap_or_default();
+    let places = [(Place::Folder, "folder"), (Place::Bucket, "bucket")];
+    for (place, _) in { places }
+        .into_iter()
+        .filter(|(_, name)| wanted.is_empty() || wanted == *name)
+    {
         let seeds = (0..count).map(|number| first.wrapping_add(number));
         run_all(seeds.collect(), fail_over(kills, place));
     }
