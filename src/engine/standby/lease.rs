@@ -24,8 +24,8 @@ use crate::clock::Clock;
 /// second.
 pub(super) const MIN_PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum time of a renewal in a lease, so that one which hangs leaves time for others.
-pub(super) const RENEWALS_PER_LEASE: u32 = 5;
+/// Number of renewals that a lease has time for, one after the other, even if each of them hangs.
+const RENEWALS_PER_LEASE: u32 = 5;
 
 /// Backups for the record, with the number of this version of the list.
 #[derive(Debug, Clone, Default)]

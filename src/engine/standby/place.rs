@@ -18,7 +18,7 @@ use crate::config::{PlaceConfig, ProxyConfig};
 /// Name of the record.
 const RECORD: &str = "standby.json";
 
-/// Number of objects that are removed at once.
+/// Number of objects that are looked for, and removed, at once.
 const REMOVED_AT_ONCE: u64 = 16;
 
 /// Size of the parts of a backup, in bytes.
@@ -269,7 +269,7 @@ impl StandbyPlace {
         let mut number = 0;
         while let Some(part) = parts.recv().await {
             number += 1;
-            self.0.put(&part_name(name, number), part).await?;
+            self.0.put(&part_name(name, number.into()), part).await?;
         }
         Ok((number, writing.await??))
     }
@@ -280,7 +280,7 @@ impl StandbyPlace {
         backup: &str,
         number: u32,
     ) -> Result<Option<Bytes>, PlaceError> {
-        let part = self.0.get(&part_name(backup, number)).await?;
+        let part = self.0.get(&part_name(backup, number.into())).await?;
         Ok(part.map(|object| object.bytes))
     }
 
@@ -305,22 +305,17 @@ impl StandbyPlace {
     }
 
     /// Removes a backup and the rows that changed after it.
-    pub(super) async fn remove_backup(&self, backup: &StoredBackup) -> Result<(), PlaceError> {
-        let changes_name = |number| changes_name(&backup.name, number);
-        self.remove_numbered(backup.changes, changes_name).await?;
-        let parts = u64::from(backup.parts.unwrap_or_default());
-        self.remove_numbered(parts, |number| part_name(&backup.name, number))
+    pub(super) async fn remove_backup(&self, backup: &str) -> Result<(), PlaceError> {
+        self.remove_numbered(|number| changes_name(backup, number))
+            .await?;
+        self.remove_numbered(|number| part_name(backup, number))
             .await
     }
 
-    /// Removes the objects with the numbers 1 to `known`, and those that follow. An interrupted removal can be repeated: it
-    /// leaves gaps shorter than those that are looked behind.
-    async fn remove_numbered(
-        &self,
-        known: u64,
-        name: impl Fn(u64) -> String,
-    ) -> Result<(), PlaceError> {
-        let mut last = known;
+    /// Removes the objects with the numbers from 1, from the last to the first. An interrupted removal can be repeated: it
+    /// leaves no gap that is longer than what is looked at once.
+    async fn remove_numbered(&self, name: impl Fn(u64) -> String) -> Result<(), PlaceError> {
+        let mut last = 0;
         loop {
             let numbers = last + 1..=last + REMOVED_AT_ONCE;
             let exist = numbers.map(async |number| {
@@ -381,8 +376,8 @@ pub(crate) fn age_text(age: Duration) -> String {
     }
 }
 
-/// Backups that are removed: all that were not completed, and the oldest beyond the number to keep.
-pub(super) fn surplus(backups: &[StoredBackup], kept: usize) -> Vec<StoredBackup> {
+/// Names of the backups that are removed: all that were not completed, and the oldest beyond the number to keep.
+pub(super) fn surplus(backups: &[StoredBackup], kept: usize) -> Vec<String> {
     let complete = backups
         .iter()
         .filter(|backup| backup.parts.is_some())
@@ -393,7 +388,8 @@ pub(super) fn surplus(backups: &[StoredBackup], kept: usize) -> Vec<StoredBackup
         old -= usize::from(is_old);
         is_old || backup.parts.is_none()
     };
-    backups.iter().filter(is_removed).cloned().collect()
+    let removed = backups.iter().filter(is_removed);
+    removed.map(|backup| backup.name.clone()).collect()
 }
 
 /// Whether a text is the name of a backup: digits, letters, points and hyphens, beginning with a digit.
@@ -402,7 +398,7 @@ fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_digit()) && text.bytes().all(is_permitted)
 }
 
-fn part_name(backup: &str, number: impl std::fmt::Display) -> String {
+fn part_name(backup: &str, number: u64) -> String {
     format!("{backup}/backup-{number:06}")
 }
 
@@ -456,13 +452,9 @@ mod tests {
             (5, None),
         ]
         .map(backup);
-        let surplus = |kept| {
-            let removed = surplus(&listed, kept).into_iter();
-            removed.map(|backup| backup.name).collect::<Vec<_>>()
-        };
-        assert_eq!(surplus(2), ["1", "2", "5"]);
-        assert_eq!(surplus(1), ["1", "2", "3", "5"]);
-        assert_eq!(surplus(9), ["2", "5"]);
+        assert_eq!(surplus(&listed, 2), ["1", "2", "5"]);
+        assert_eq!(surplus(&listed, 1), ["1", "2", "3", "5"]);
+        assert_eq!(surplus(&listed, 9), ["2", "5"]);
     }
 
     #[test]

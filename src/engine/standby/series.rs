@@ -137,7 +137,7 @@ impl BackupSeries {
         if !removed.is_empty() {
             self.record
                 .backups
-                .retain(|backup| !removed.contains(backup));
+                .retain(|backup| !removed.contains(&backup.name));
             self.list(now).await?;
         }
         Ok(())

@@ -265,12 +265,12 @@ impl Shipper {
 
     /// Begins to remove backups beyond those that are kept, and those whose upload was interrupted.
     fn begin_removal(&mut self) {
-        let backups = surplus(&self.backups, KEPT_BACKUPS);
-        if backups.is_empty() {
+        let names = surplus(&self.backups, KEPT_BACKUPS);
+        if names.is_empty() {
             return;
         }
         let place = self.place.clone();
-        self.progress.background = Background::Removal(Box::pin(remove(place, backups)));
+        self.progress.background = Background::Removal(Box::pin(remove(place, names)));
     }
 
     /// Removes all backups but the newest one, so that changes and the record can be written to a full place.
@@ -278,8 +278,8 @@ impl Shipper {
         if let Background::Upload(_) = std::mem::take(&mut self.progress.background) {
             self.delay_upload();
         }
-        let backups = surplus(&self.backups, 1);
-        let removed = remove(self.place.clone(), backups).await;
+        let names = surplus(&self.backups, 1);
+        let removed = remove(self.place.clone(), names).await;
         if !removed.is_empty() {
             tracing::warn!(place = %self.place, backups = removed.len(), "Removed old backups, because the place of the standby is full.");
             self.forget(&removed);
@@ -396,14 +396,14 @@ impl Shipper {
 }
 
 /// Removes backups. Returns the names of those that are gone.
-async fn remove(place: StandbyPlace, backups: Vec<StoredBackup>) -> Vec<String> {
+async fn remove(place: StandbyPlace, names: Vec<String>) -> Vec<String> {
     let mut removed = Vec::new();
-    for backup in backups {
-        match place.remove_backup(&backup).await {
-            Ok(()) => removed.push(backup.name),
+    for name in names {
+        match place.remove_backup(&name).await {
+            Ok(()) => removed.push(name),
             // Tried again with the next backup.
             Err(error) => {
-                tracing::warn!(backup = backup.name, %error, "Failed to remove an old backup.");
+                tracing::warn!(backup = name, %error, "Failed to remove an old backup.");
             }
         }
     }
