@@ -33,6 +33,9 @@ const PLANNING: &str = include_str!("../../templates/workflows/agent-plan.yml");
 /// Maximum wait for any expected event.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
+/// Error of a change that is stored, but is not in the place of the standby.
+const NOT_IN_STANDBY: &str = "The change is not in the place of the standby yet";
+
 /// Team of a mapping without tickets. The operator changes it continuously.
 pub const IDLE_TEAM: &str = "IDLE";
 
@@ -346,7 +349,8 @@ impl CrashEnv {
         }
     }
 
-    /// Sends a control-socket request. Returns `None` without a complete response.
+    /// Sends a control-socket request. Returns `None` if its outcome is unknown: without a complete response, or if a
+    /// change is only in the store of a machine that may be lost.
     pub async fn try_request(
         &self,
         method: Method,
@@ -362,7 +366,8 @@ impl CrashEnv {
         let response = request.send().await.ok()?;
         let status = response.status().as_u16();
         let text = response.text().await.ok()?;
-        Some((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
+        let is_unshipped = status == 503 && text.contains(NOT_IN_STANDBY);
+        (!is_unshipped).then(|| (status, serde_json::from_str(&text).unwrap_or(Value::Null)))
     }
 
     /// Number of pending outbox entries, and the dead ones.

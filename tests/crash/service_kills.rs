@@ -141,8 +141,15 @@ impl fmt::Display for KillStats {
     }
 }
 
-/// Runs one seed from setup to the final checks. The error contains the failure and the log.
-async fn run_seed(seed: u64, form: Form) -> Result<KillStats, String> {
+/// Failure of a seed.
+struct FailedSeed {
+    cause: String,
+    /// Log of all its services, with the cause at the end.
+    log: String,
+}
+
+/// Runs one seed from setup to the final checks.
+async fn run_seed(seed: u64, form: Form) -> Result<KillStats, FailedSeed> {
     let dir = tempfile::Builder::new().prefix("crash-").tempdir().unwrap();
     let flags = |vendors: &_| {
         form.place
@@ -167,11 +174,12 @@ async fn run_seed(seed: u64, form: Form) -> Result<KillStats, String> {
             stats.verified = counted;
             stats
         })
-        .map_err(|fault| {
+        .map_err(|cause| {
             let log = std::fs::read_to_string(env.log_file()).unwrap_or_default();
             let kept_dir = dir.keep();
             let path = kept_dir.display();
-            format!("seed {seed}, files kept in {path}:\n{log}\n== failure: {fault}")
+            let log = format!("seed {seed}, files kept in {path}:\n{log}\n== failure: {cause}");
+            FailedSeed { cause, log }
         })
 }
 
@@ -264,9 +272,9 @@ fn run_all(seeds: Vec<u64>, form: Form) {
                             println!("seed {seed}: {} kills survived", seed_stats.total_kills());
                             stats.lock().unwrap().add(seed_stats);
                         }
-                        Err(fault) => {
-                            println!("seed {seed}: failed");
-                            faults.lock().unwrap().push(fault);
+                        Err(failed) => {
+                            println!("seed {seed} failed: {}", failed.cause);
+                            faults.lock().unwrap().push(failed.log);
                         }
                     }
                 }
