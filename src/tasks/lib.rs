@@ -27,6 +27,23 @@ pub fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()
     tokio::spawn(boxed(future))
 }
 
+/// Task that is aborted on drop.
+#[derive(Debug)]
+pub struct AbortOnDrop(JoinHandle<()>);
+
+impl AbortOnDrop {
+    /// Starts a task. Requires a Tokio runtime.
+    pub fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(spawn(future))
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Starts work on a thread that may block. Returns a future of its output. Requires a Tokio runtime.
 ///
 /// # Errors
@@ -57,6 +74,18 @@ mod tests {
         assert_eq!(receiver.recv().unwrap(), 1);
         let failed = spawn_blocking(|| -> u8 { panic!("as expected") }).await;
         assert!(failed.unwrap_err().is_panic());
+    }
+
+    #[tokio::test]
+    async fn an_aborted_task_drops_its_future() {
+        let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+        let task = AbortOnDrop::spawn(async move {
+            let _sender = sender;
+            std::future::pending().await
+        });
+        tokio::task::yield_now().await;
+        drop(task);
+        assert!(receiver.await.is_err());
     }
 
     #[tokio::test]

@@ -19,8 +19,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Body, StatusCode, Url};
+use tasks::AbortOnDrop;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use super::Proxies;
 use super::client::root_cause;
@@ -128,7 +129,7 @@ impl RelayClient {
             url: format!("{origin}{path}"),
             origin,
             host: base.origin().ascii_serialization(),
-            task: tasks::spawn(accept(listener, shared)),
+            _task: AbortOnDrop::spawn(accept(listener, shared)),
         })
     }
 }
@@ -141,19 +142,13 @@ pub struct Relay {
     /// Scheme, address and port of the relay.
     pub origin: String,
     host: String,
-    task: JoinHandle<()>,
+    _task: AbortOnDrop,
 }
 
 impl Relay {
     /// Replaces the relay's address in a text with the host's address.
     pub fn replace_with_upstream(&self, text: &str) -> String {
         text.replace(&self.origin, &self.host)
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tasks::AbortOnDrop;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::JoinSet;
 
 use domain::crypto;
 
@@ -111,8 +111,7 @@ impl Folder {
         let (sender, result) = oneshot::channel();
         // A task of its own, because a permit that is given to a caller who does something else would keep others waiting.
         // It ends with its caller, unless the operation has begun.
-        let mut task = JoinSet::new();
-        task.spawn(tasks::boxed(async move {
+        let _task = AbortOnDrop::spawn(async move {
             let permit = threads.acquire_owned().await;
             let work = move || {
                 let _permit = permit;
@@ -122,7 +121,7 @@ impl Folder {
             if let Ok(done) = tasks::spawn_blocking(work).await {
                 let _ = sender.send(done);
             }
-        }));
+        });
         let result = match tokio::time::timeout(TIMEOUT, result).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(io::Error::other("the operation was interrupted")),
