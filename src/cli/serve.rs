@@ -109,7 +109,7 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_signal()?;
     let (standby, standby_start) = standby.map(|setup| setup.attach(store.clone())).unzip();
     let options = AppOptions { standby, ..options };
-    let app = App::new(config, store, options).map_err(anyhow::Error::msg)?;
+    let app = App::new(config, store.clone(), options).map_err(anyhow::Error::msg)?;
     refuse_workflow_token(&app).await?;
     let standby_task = match standby_start {
         Some(start) => Some(start.begin().await.map_err(standby_error)?),
@@ -122,6 +122,7 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
             tracing::warn!("The last changes could not be written to the place of the standby.");
         }
     }
+    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, store.prepare_end()).await;
     Ok(code)
 }
 

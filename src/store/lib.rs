@@ -233,6 +233,12 @@ impl Store {
         self.writer().submit(f).await
     }
 
+    /// Prepares the end of the process, so that the next start does without a repair, which reads the whole file.
+    /// Writes are still possible.
+    pub async fn prepare_end(&self) {
+        self.writer().prepare_end().await;
+    }
+
     /// Notified after a commit that added or released outbox entries.
     pub fn outbox_notifier(&self) -> &Notify {
         self.writer().outbox_notifier()

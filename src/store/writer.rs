@@ -11,8 +11,8 @@
 //! If the disk has too little free space, nothing is committed: writing closures fail with
 //! [`StoreError::DiskFull`], and reading closures run again, because they may have seen the discarded writes.
 //! The records that let the next start do without a repair cost more than the rest of a small commit. They are
-//! written once the writer has had nothing to do for a while, and when the store is closed: only a crash under load
-//! is repaired, by reading the whole file.
+//! written once the writer has had nothing to do for a while, and before a process ends: only a crash under load is
+//! repaired, by reading the whole file.
 //!
 //! If a commit fails, it may or may not be on disk. All callers get [`StoreError::OutcomeUnknown`], and the
 //! process must restart to read the true state.
@@ -70,6 +70,8 @@ struct Shared {
     change_log: ChangeLog,
     has_failed: AtomicBool,
     failed_notify: Notify,
+    /// Whether the process is about to end.
+    is_ending: AtomicBool,
     writes: AtomicU64,
     commits: AtomicU64,
     metrics: CommitMetrics,
@@ -112,6 +114,7 @@ impl StoreWriter {
             change_log: ChangeLog::default(),
             has_failed: AtomicBool::new(false),
             failed_notify: Notify::new(),
+            is_ending: AtomicBool::new(false),
             writes: AtomicU64::new(0),
             commits: AtomicU64::new(0),
             metrics: CommitMetrics::default(),
@@ -147,6 +150,13 @@ impl StoreWriter {
             .await
             .map_err(|_| StoreError::OutcomeUnknown)?;
         result.await.unwrap_or(Err(StoreError::OutcomeUnknown))
+    }
+
+    /// Prepares the next start to do without a repair. Returns when that is durable, or the store has failed.
+    pub(super) async fn prepare_end(&self) {
+        self.shared.is_ending.store(true, Ordering::Release);
+        // Fails only if the store has failed.
+        let _ = self.submit(|_| Ok(())).await;
     }
 
     /// Notified after a commit that changed what is due in the outbox.
@@ -264,6 +274,9 @@ impl WriterThread {
             } else {
                 self.commit(&mut group)
             };
+            if self.shared.is_ending.load(Ordering::Acquire) {
+                self.prepare_next_start();
+            }
             for write in group.drain(..) {
                 write.respond(outcome);
             }
@@ -278,12 +291,18 @@ impl WriterThread {
             if let Ok(count) = runtime.block_on(async { timeout(IDLE_TIME, received).await }) {
                 return count > 0;
             }
-            self.needs_repair = false;
-            if let Err(error) = self.commit_repair_records() {
-                self.fail(&error);
-            }
+            self.prepare_next_start();
         }
         self.queued.blocking_recv_many(group, MAX_GROUP_SIZE) > 0
+    }
+
+    /// Prepares the next start to do without a repair, unless that is done.
+    fn prepare_next_start(&mut self) {
+        if std::mem::take(&mut self.needs_repair)
+            && let Err(error) = self.commit_repair_records()
+        {
+            self.fail(&error);
+        }
     }
 
     /// Commits what a start needs to do without a repair.

@@ -1,4 +1,4 @@
-//! Stopping the demo and a run by signal: no process or file is left, and the exit code names the signal.
+//! Stopping the service, the demo and a run by signal: no process or file is left, and the exit code names the signal.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -8,8 +8,12 @@ use std::time::{Duration, Instant};
 use domain::job::JobState;
 use domain::report::FailureCode;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
+use redb::{Database, DatabaseError, RepairSession};
+use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 
+use crate::process::{ServiceProcess, control_request};
 use crate::test_env::{Gate, TestEnv};
 
 /// Maximum time for a stopped process to exit.
@@ -191,4 +195,27 @@ async fn stopped_run_ends_while_the_service_is_unavailable() {
         .await
         .unwrap();
     stopped.vendors.stop_and_kill_runs().await;
+}
+
+/// Whether opening the store of a stopped service repairs it, which reads the whole file.
+fn needs_repair(data: &Path) -> bool {
+    let opened = Database::builder()
+        .set_repair_callback(RepairSession::abort)
+        .create(data.join("agent-implement.redb"));
+    match opened {
+        Ok(_) => false,
+        Err(DatabaseError::RepairAborted) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_is_stopped_after_a_change_starts_without_a_repair() {
+    let data = tempfile::tempdir().unwrap();
+    let service = ServiceProcess::start(data.path(), &[]);
+    let mode = Some(json!({"mode": "local"}));
+    let changed = control_request(data.path(), Method::POST, "/api/runner-mode", mode).await;
+    assert_eq!(changed.0, 200, "{changed:?}");
+    assert_eq!(service.stop(), 0);
+    assert!(!needs_repair(data.path()));
 }
