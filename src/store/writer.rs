@@ -281,6 +281,10 @@ impl WriterThread {
                 write.respond(outcome);
             }
         }
+        if self.shared.is_ending.load(Ordering::Acquire) {
+            // The end of the process could interrupt redb while it closes the file, which the next start would repair.
+            std::mem::forget(self.db);
+        }
     }
 
     /// Receives the next closures. Returns `false` when no more can come. Prepares the next start if none comes for
