@@ -28,9 +28,6 @@ use support::peer;
 use support::table::{self, BenchRow, Threshold, millis};
 use support::{fixtures, service, vendor_setup};
 
-/// Path of the service binary.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-implement");
-
 /// Maximum duration of a single step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -52,6 +49,9 @@ struct Args {
     /// Folder for the stores.
     #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
     dir: PathBuf,
+    /// Program to measure, for example one of packaging/build.sh.
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_agent-implement"))]
+    program: PathBuf,
     /// Flag that cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -75,7 +75,7 @@ async fn main() -> Result<()> {
 
 /// Measures the time to the first tracker request.
 async fn measure_starts(args: &Args) -> Result<()> {
-    let mut table = vec![measure_version(args.rounds)?];
+    let mut table = vec![measure_version(args)?];
     for jobs in [0, args.jobs] {
         let dir = tempfile::tempdir_in(&args.dir)?;
         let store = Store::open(dir.path())?;
@@ -90,12 +90,12 @@ async fn measure_starts(args: &Args) -> Result<()> {
         ] {
             let (mut firsts, mut opens) = (Vec::new(), Vec::new());
             // The first start only brings the store into the state that the others measure.
-            first_request(dir.path(), exit)?;
+            first_request(args, dir.path(), exit)?;
             for _ in 0..args.rounds {
-                firsts.push(first_request(dir.path(), exit)?);
+                firsts.push(first_request(args, dir.path(), exit)?);
             }
             for _ in 0..args.rounds {
-                first_request(dir.path(), exit)?;
+                first_request(args, dir.path(), exit)?;
                 opens.push(measure_open(dir.path())?);
             }
             table.push(BenchRow::with_samples(
@@ -129,11 +129,11 @@ async fn measure_starts(args: &Args) -> Result<()> {
 }
 
 /// Measures the program with `--version`.
-fn measure_version(rounds: usize) -> Result<BenchRow> {
+fn measure_version(args: &Args) -> Result<BenchRow> {
     let mut samples = Vec::new();
-    for _ in 0..rounds {
+    for _ in 0..args.rounds {
         let began = Instant::now();
-        let output = Command::new(PROGRAM).arg("--version").output()?;
+        let output = Command::new(&args.program).arg("--version").output()?;
         samples.push(millis(began.elapsed()));
         ensure!(output.status.success(), "--version failed");
     }
@@ -159,11 +159,11 @@ fn measure_open(dir: &Path) -> Result<f64> {
 }
 
 /// Starts the program, waits for its first tracker request, and ends it. Returns the milliseconds.
-fn first_request(dir: &Path, exit: PreviousExit) -> Result<f64> {
+fn first_request(args: &Args, dir: &Path, exit: PreviousExit) -> Result<f64> {
     let tracker = TcpListener::bind("127.0.0.1:0")?;
     let address: SocketAddr = tracker.local_addr()?;
     let began = Instant::now();
-    let mut program = serve_command(dir)
+    let mut program = serve_command(&args.program, dir)
         .args(["--linear-api-key", "lin_api_bench"])
         .args(["--linear-api-url", &format!("http://{address}")])
         .spawn()?;
@@ -185,8 +185,8 @@ fn first_request(dir: &Path, exit: PreviousExit) -> Result<f64> {
 }
 
 /// Returns the command that starts the service.
-fn serve_command(dir: &Path) -> Command {
-    let mut command = Command::new(PROGRAM);
+fn serve_command(program: &Path, dir: &Path) -> Command {
+    let mut command = Command::new(program);
     command
         .args(["serve", "--port", "0", "--data-dir"])
         .arg(dir)
@@ -228,7 +228,7 @@ async fn measure_memory(args: &Args) -> Result<()> {
     put.await?;
     drop(store);
     let mut program = ProgramGuard(
-        serve_command(&data)
+        serve_command(&args.program, &data)
             .args(vendor_setup::service_flags(
                 &vendors,
                 Duration::from_secs(1),
