@@ -26,6 +26,9 @@ use super::service_manager::ServiceManagerNotifier;
 /// Maximum time for requests and effects in progress to finish after the signal to stop.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Maximum time to prepare the next start. With twice the one above, it is shorter than `TimeoutStopSec` of the systemd unit.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Timeout of the request for the scopes of a plain token, at startup.
 const TOKEN_CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -122,7 +125,8 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
             tracing::warn!("The last changes could not be written to the place of the standby.");
         }
     }
-    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, store.prepare_end()).await;
+    // Otherwise the next start takes longer.
+    let _ = tokio::time::timeout(PREPARE_TIMEOUT, store.prepare_next_start()).await;
     Ok(code)
 }
 

@@ -233,10 +233,10 @@ impl Store {
         self.writer().submit(f).await
     }
 
-    /// Prepares the end of the process, so that the next start does without a repair, which reads the whole file.
-    /// Writes are still possible.
-    pub async fn prepare_end(&self) {
-        self.writer().prepare_end().await;
+    /// Prepares the next start to do without a repair, which reads the whole file. Writes are still possible, but the
+    /// process must end before the store can be opened again.
+    pub async fn prepare_next_start(&self) {
+        self.writer().prepare_next_start().await;
     }
 
     /// Notified after a commit that added or released outbox entries.

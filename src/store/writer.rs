@@ -11,7 +11,7 @@
 //! If the disk has too little free space, nothing is committed: writing closures fail with
 //! [`StoreError::DiskFull`], and reading closures run again, because they may have seen the discarded writes.
 //! The records that let the next start do without a repair cost more than the rest of a small commit. They are
-//! written once the writer has had nothing to do for a while, and before a process ends: only a crash under load is
+//! written once the writer has had nothing to do for a while, and before the service ends: only a crash under load is
 //! repaired, by reading the whole file.
 //!
 //! If a commit fails, it may or may not be on disk. All callers get [`StoreError::OutcomeUnknown`], and the
@@ -152,8 +152,9 @@ impl StoreWriter {
         result.await.unwrap_or(Err(StoreError::OutcomeUnknown))
     }
 
-    /// Prepares the next start to do without a repair. Returns when that is durable, or the store has failed.
-    pub(super) async fn prepare_end(&self) {
+    /// Prepares the next start to do without a repair, unless the disk is full or the store has failed. Expects that the
+    /// process ends: the file is never closed.
+    pub(super) async fn prepare_next_start(&self) {
         self.shared.is_ending.store(true, Ordering::Release);
         // Fails only if the store has failed.
         let _ = self.submit(|_| Ok(())).await;
