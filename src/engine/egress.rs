@@ -11,16 +11,21 @@ use crate::app::App;
 /// Maximum number of refused hosts that are stored of a run.
 const MAX_REFUSED_HOSTS: usize = 50;
 
-/// Returns the policy about the hosts that runs may reach. It always permits GitHub and the address of the service.
+/// Returns the policy about the hosts that runs may reach. It always permits GitHub. An isolated run reports through its
+/// socket, so it does not need the address of the service.
 pub fn policy(app: &App) -> EgressPolicy {
-    let config = &app.core.config;
     let github = app.vendors.github.as_ref();
     let github = github.map(|github| [github.api_url().to_owned(), github.server_url()]);
     let urls = github.into_iter().flatten();
-    let urls = urls.chain(config.callback_base_url.clone());
     EgressPolicy {
         required: urls.filter_map(|url| destination(&url)).collect(),
-        permitted: config.containers.egress.clone().unwrap_or_default(),
+        permitted: app
+            .core
+            .config
+            .containers
+            .egress
+            .clone()
+            .unwrap_or_default(),
     }
 }
 

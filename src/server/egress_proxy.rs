@@ -19,7 +19,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::file_descriptors::{EGRESS_REQUESTS, EGRESS_TUNNELS};
+use super::file_descriptors::EGRESS_CONNECTIONS;
 use super::run_socket;
 use super::socket_file::SocketFile;
 use domain::egress::{AddressScope, ConnectRequest, Destination, MAX_REQUEST_HEAD};
@@ -65,7 +65,7 @@ pub async fn serve_egress(app: App, socket: EgressSocket, stop: impl Future<Outp
     let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
     loop {
-        let is_full = connections.len() >= EGRESS_TUNNELS + EGRESS_REQUESTS;
+        let is_full = connections.len() >= EGRESS_CONNECTIONS;
         tokio::select! {
             () = &mut stop => return,
             Some(_) = connections.join_next() => {}
@@ -148,7 +148,14 @@ impl Proxy {
             let sentence = format!("LOCAL_EGRESS_HOSTS does not permit {destination}");
             return Err(self.refuse(&job, &destination, sentence).await);
         };
-        match timeout(CONNECT_TIMEOUT, connect(&destination, scope, &slot)).await {
+        let connected = tokio::select! {
+            connected = timeout(CONNECT_TIMEOUT, connect(&destination, scope, &slot)) => connected,
+            () = slot.evicted() => {
+                let sentence = "another run needs the place of this connection";
+                return Err(Refusal("429 Too Many Requests", sentence.to_owned()));
+            }
+        };
+        match connected {
             Ok(Ok(Some(host))) => Ok((host, slot)),
             Ok(Ok(None)) => {
                 let sentence = format!(

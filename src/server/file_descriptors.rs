@@ -20,10 +20,13 @@ pub(crate) const EGRESS_TUNNELS: usize = 256;
 /// Maximum number of connections to the proxy whose request is not complete.
 pub(crate) const EGRESS_REQUESTS: usize = 64;
 
+/// Maximum number of connections to the proxy. One that is closed for the next is open for a moment longer.
+pub(crate) const EGRESS_CONNECTIONS: usize = EGRESS_TUNNELS + 2 * EGRESS_REQUESTS;
+
 /// File descriptors reserved.
 const RESERVED: usize = RESERVED_FOR_FILES
-    + 2 * EGRESS_TUNNELS
-    + EGRESS_REQUESTS
+    + EGRESS_TUNNELS
+    + EGRESS_CONNECTIONS
     + descriptors_for(SocketCapacity::RUN_SOCKET.connections)
     + SocketCapacity::RUN_SOCKET.tarpit;
 

@@ -25,16 +25,25 @@ async fn env_with(hosts: &str) -> TestEnv {
         ..TestEnvOptions::default()
     })
     .await;
-    let mut job = dispatched_job(JOB, JobKind::Implementation);
-    job.nonce_hash = Some(sha256_hex(&nonce(&env)));
-    let put = env.store.write(move |tx| store::jobs::put(tx, &job));
-    put.await.unwrap();
+    add_job(&env, JOB).await;
     env
 }
 
-fn nonce(env: &TestEnv) -> String {
-    let nonce = env.app.secrets.run_tokens.session_nonce(&JobId::from(JOB));
+async fn add_job(env: &TestEnv, id: &str) {
+    let mut job = dispatched_job(id, JobKind::Implementation);
+    job.nonce_hash = Some(sha256_hex(&nonce(env, id)));
+    let put = env.store.write(move |tx| store::jobs::put(tx, &job));
+    put.await.unwrap();
+}
+
+fn nonce(env: &TestEnv, job: &str) -> String {
+    let nonce = env.app.secrets.run_tokens.session_nonce(&JobId::from(job));
     nonce.expose().to_owned()
+}
+
+fn request_head(env: &TestEnv, job: &str, destination: &str) -> String {
+    let nonce = nonce(env, job);
+    format!("CONNECT {destination} HTTP/1.1\r\nProxy-Authorization: Bearer {nonce}\r\n\r\n")
 }
 
 async fn connect(data_dir: &Path) -> UnixStream {
@@ -53,10 +62,7 @@ async fn send(env: &TestEnv, bytes: &[u8]) -> String {
 }
 
 async fn request(env: &TestEnv, destination: &str) -> String {
-    let nonce = nonce(env);
-    let head =
-        format!("CONNECT {destination} HTTP/1.1\r\nProxy-Authorization: Bearer {nonce}\r\n\r\n");
-    send(env, head.as_bytes()).await
+    send(env, request_head(env, JOB, destination).as_bytes()).await
 }
 
 async fn refused_hosts(env: &TestEnv) -> serde_json::Value {
@@ -88,10 +94,7 @@ async fn tunnels_lead_to_permitted_hosts_only() {
     let env = env_with(&format!("*, {own}:{port}")).await;
 
     // Sent with the request, as a program may do that does not wait.
-    let nonce = nonce(&env);
-    let head = format!(
-        "CONNECT {own}:{port} HTTP/1.1\r\nProxy-Authorization: Bearer {nonce}\r\n\r\nhello"
-    );
+    let head = request_head(&env, JOB, &format!("{own}:{port}")) + "hello";
     let response = send(&env, head.as_bytes()).await;
     assert_eq!(
         response,
@@ -135,13 +138,21 @@ async fn tunnels_lead_to_permitted_hosts_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_hosts_excludes_all_others() {
     let env = env_with("registry.example, *.corp.example:8443").await;
-    for destination in ["api.example:443", "corp.example:8443", "x.corp.example:443"] {
+    // Other services may share it with the panel. The run reports through its socket.
+    let callback = env.app.core.config.callback_base_url.clone().unwrap();
+    let callback = callback.strip_prefix("http://").unwrap();
+    let refused = [
+        "api.example:443",
+        "corp.example:8443",
+        "x.corp.example:443",
+        callback,
+    ];
+    for destination in refused {
         let response = request(&env, destination).await;
         let sentence = format!("LOCAL_EGRESS_HOSTS does not permit {destination}.\n");
         assert!(response.ends_with(&sentence), "{response}");
     }
-    let expected = json!(["api.example:443", "corp.example:8443", "x.corp.example:443"]);
-    assert_eq!(refused_hosts(&env).await, expected);
+    assert_eq!(refused_hosts(&env).await, json!(refused));
     // Resolved, because it is permitted.
     let permitted = request(&env, "registry.example:443").await;
     assert!(permitted.starts_with("HTTP/1.1 50"), "{permitted}");
@@ -212,6 +223,52 @@ async fn idle_connections_do_not_keep_others_out() {
     assert!(began.elapsed() < std::time::Duration::from_secs(5));
     let read = idle[0].read(&mut [0]).await;
     assert_eq!(read.unwrap_or_default(), 0, "the oldest are closed");
+    env.stop().await;
+}
+
+/// Hostile runs use up the tunnels of all as well. The run with most tunnels makes place.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_and_tunnels_do_not_keep_others_out() {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let silent = format!(
+        "{}:{}",
+        own_address(),
+        listener.local_addr().unwrap().port()
+    );
+    tokio::spawn(async move {
+        let mut connections = Vec::new();
+        loop {
+            connections.push(listener.accept().await.unwrap());
+        }
+    });
+    let env = env_with(&silent).await;
+    let data_dir = env.dir().join("data");
+    let mut tunnels = Vec::new();
+    for job in ["01JHOSTILE0", "01JHOSTILE1", "01JHOSTILE2", "01JHOSTILE3"] {
+        add_job(&env, job).await;
+        let head = request_head(&env, job, &silent);
+        for _ in 0..64 {
+            let mut tunnel = connect(&data_dir).await;
+            tunnel.write_all(head.as_bytes()).await.unwrap();
+            let mut response = [0; 12];
+            tunnel.read_exact(&mut response).await.unwrap();
+            assert_eq!(&response, b"HTTP/1.1 200");
+            tunnels.push(tunnel);
+        }
+    }
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(connect(&data_dir).await);
+    }
+    let began = std::time::Instant::now();
+    let response = request(&env, "api.example:443").await;
+    assert!(
+        response.starts_with("HTTP/1.1 403 Forbidden\r\n"),
+        "{response}"
+    );
+    // Idle connections would end by themselves after ten seconds.
+    assert!(began.elapsed() < std::time::Duration::from_secs(5));
+    drop((tunnels, idle));
     env.stop().await;
 }
 
