@@ -47,10 +47,10 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     let (machines, queue_keys) = app.core.store.read(|tx| {
         let with_job = |machine: Machine| Ok((job_of_machine(tx, &machine)?, machine));
         let machines = machines.into_iter().map(with_job);
-        Ok((
-            machines.collect::<StoreResult<Vec<_>>>()?,
-            outbox::queue_keys(tx)?,
-        ))
+        let mut queue_keys = outbox::queue_keys(tx)?;
+        // Operators retry or delete the destructions that were given up.
+        queue_keys.extend(outbox::dead(tx)?.into_iter().map(|entry| entry.queue_key));
+        Ok((machines.collect::<StoreResult<Vec<_>>>()?, queue_keys))
     })?;
     let known_jobs = machines.iter().filter_map(|(job, _)| job.as_ref());
     let closed = closed_issues(app, known_jobs).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
 use fake_vendors::scripted_agent::{Script, ScriptStep};
-use fake_vendors::{FakeService, FaultRates};
+use fake_vendors::{FakeService, FaultRates, InjectedFault};
 use reqwest::Method;
 use serde_json::{Value, json};
 use store::jobs;
@@ -259,6 +259,33 @@ async fn destroys_the_machine_of_a_closed_issue() {
         [format!("issue-terminal {id} destroyed")]
     );
     assert!(!env.jobs("ENG-1").pop().unwrap().is_active());
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_a_machine_that_its_host_does_not_delete_once() {
+    let env = machine_env(&[]).await;
+    env.add_machine("m-orphan", "01GONE");
+    env.advance_clock(6 * MINUTE);
+    for _ in 0..3 {
+        let faults = env.vendors.faults(FakeService::Fly);
+        faults.inject_on_match("DELETE", InjectedFault::ErrorStatus(403));
+        env.reap().await;
+        env.advance_clock(MINUTE);
+    }
+    assert_eq!(env.actions().await, ["orphan m-orphan destroyed"]);
+    let dead = env.store.read(store::outbox::dead).unwrap();
+    assert_eq!(dead.len(), 1, "{dead:#?}");
+
+    // The operator gives the service the right, and deletes the failed update.
+    env.vendors.faults(FakeService::Fly).clear();
+    let entry = dead[0].clone();
+    let remove = env
+        .store
+        .write(move |tx| store::outbox::remove_dead(tx, &entry));
+    remove.await.unwrap();
+    env.reap().await;
+    assert!(env.machine_ids().is_empty());
     env.finish().await;
 }
 
