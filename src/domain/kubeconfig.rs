@@ -137,7 +137,12 @@ fn entry<'a>(file: &'a Value, list: &str, field: &str, name: &str) -> Result<&'a
 }
 
 fn refuse(object: &Value, fields: &[(&str, &str)]) -> Result<(), String> {
-    let is_set = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
+    let is_set = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        _ => true,
+    };
     let refused = fields.iter().find(|(name, _)| is_set(&object[*name]));
     match refused {
         Some((name, instead)) => Err(format!("{name} is not supported: {instead}")),
@@ -290,7 +295,10 @@ mod tests {
             let reason = ClusterAccess::parse(&text).unwrap_err();
             assert!(reason.starts_with(expected), "{expected}: {reason}");
         }
-        let skipping = "server: https://k\ninsecure-skip-tls-verify: false";
-        assert!(ClusterAccess::parse(&file(skipping, token)).is_ok());
+        let unset = file(
+            "server: https://k\ninsecure-skip-tls-verify: false\nproxy-url: ''",
+            "token: t\npassword: ''\nas-groups: []\nexec: null",
+        );
+        assert!(ClusterAccess::parse(&unset).is_ok());
     }
 }

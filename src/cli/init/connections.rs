@@ -108,7 +108,11 @@ pub(super) async fn connect_runner(
                 candidate.store("KUBERNETES_NAMESPACE", &namespace)?;
             }
             match candidate.options.kubeconfig.clone() {
-                Some(path) => candidate.store("KUBECONFIG", &path.display().to_string()),
+                // The service may have another working directory.
+                Some(path) => {
+                    let path = std::path::absolute(path)?;
+                    candidate.store("KUBECONFIG", &path.display().to_string())
+                }
                 None => Ok(()),
             }
         }
