@@ -19,8 +19,7 @@ use super::{Method, Redactor, Request, Response, VendorError, VendorErrorKind, n
 use domain::retry::RetryPolicy;
 
 pub use download::DownloadError;
-use error_text::error_message;
-pub(super) use error_text::root_cause;
+pub(super) use error_text::{error_message, root_cause};
 pub use proxies::Proxies;
 pub use setup::Timeouts;
 

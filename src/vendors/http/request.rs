@@ -8,6 +8,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::client::error_message;
 use super::rate_limit::DEFAULT_PAUSE;
 use super::{Redactor, VendorError, VendorErrorKind, percent_encode};
 
@@ -227,6 +228,11 @@ impl Response {
         // Decoders quote the invalid value, which may be a token.
         let cause = self.redactor.excerpt(&cause.to_string());
         VendorError::new(self.vendor, self.action, VendorErrorKind::Decode(cause))
+    }
+
+    /// Returns an excerpt of the error message in the body, redacted.
+    pub fn error_message(&self) -> String {
+        self.redactor.excerpt(&error_message(&self.body))
     }
 
     /// Creates an error with the status that corresponds to an error in the response body.

@@ -79,14 +79,14 @@ impl Docker {
             }
             response = self.create(spec, &body(spec)).await?;
         }
-        if response.status() != 201 && error_message(&response).contains(HOST_GATEWAY_IP) {
+        if response.status() != 201 && response.error_message().contains(HOST_GATEWAY_IP) {
             response = self.create(spec, &without_host_gateway(body(spec))).await?;
         }
         if response.status() == 409 {
             return self.adopt(spec, instance, &response).await;
         }
         if response.status() == 500 {
-            return Err(response.status_error(500, &error_message(&response)));
+            return Err(response.status_error(500, &response.error_message()));
         }
         if response.status() != 201 {
             return Ok(refused(&response));
@@ -159,7 +159,7 @@ impl Docker {
             .accept_status(404);
         let response = self.pull_client.send(&request).await?;
         if response.status() != 200 {
-            return Ok(Err(error_message(&response)));
+            return Ok(Err(response.error_message()));
         }
         let progress = response.text();
         let error = progress
@@ -273,17 +273,11 @@ impl Docker {
 
 /// Builds the outcome of a rejected request.
 fn refused(response: &Response) -> MachineStartOutcome {
-    let error = response.status_error(response.status(), &error_message(response));
+    let error = response.status_error(response.status(), &response.error_message());
     MachineStartOutcome::Refused {
         status: Some(response.status()),
         reason: error.to_string(),
     }
-}
-
-/// Returns the `message` of an error response. Empty if there is none.
-fn error_message(response: &Response) -> String {
-    let body: Value = serde_json::from_slice(response.text().as_bytes()).unwrap_or_default();
-    body["message"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Splits an image reference into name and tag. A colon before the last slash belongs to the registry's

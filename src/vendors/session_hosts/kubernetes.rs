@@ -91,7 +91,14 @@ impl Kubernetes {
 
     async fn patch(&self, request: Request, change: &Value) -> Result<Response, VendorError> {
         let request = request.json(change).header("content-type", MERGE_PATCH);
-        self.send(request.accept_status(404)).await
+        let action = request.action();
+        let request = request.accept_status(404).accept_status(409);
+        let response = self.send(request).await?;
+        match response.status() {
+            // The server gave up because of other changes at the same time.
+            409 => Err(self.try_later(action, response.error_message())),
+            _ => Ok(response),
+        }
     }
 
     /// Returns the Job of this name.
@@ -260,6 +267,12 @@ impl Kubernetes {
         format!("{server}/api/v1/namespaces/{}{rest}", settings.namespace)
     }
 
+    /// Builds a transient error.
+    fn try_later(&self, action: &'static str, cause: String) -> VendorError {
+        let kind = VendorErrorKind::Precondition(cause);
+        VendorError::new(self.client.vendor(), action, kind)
+    }
+
     async fn send(&self, request: Request) -> Result<Response, VendorError> {
         let request = request.default_pause(LIMIT_PAUSE);
         let request = match &self.token {
@@ -270,8 +283,7 @@ impl Kubernetes {
                 let token = read.map_err(|error| {
                     let path = path.display();
                     let cause = format!("cannot read the Kubernetes token {path}: {error}");
-                    let kind = VendorErrorKind::Precondition(cause);
-                    VendorError::new(self.client.vendor(), request.action(), kind)
+                    self.try_later(request.action(), cause)
                 })?;
                 self.redactor.learn_current(TOKEN, token.trim());
                 request.bearer(token.trim())

@@ -10,7 +10,7 @@ pub(in crate::http) fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 /// Extracts the error message from a response body in the formats that vendors use.
-pub(super) fn error_message(body: &[u8]) -> String {
+pub(in crate::http) fn error_message(body: &[u8]) -> String {
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(body) else {
         let text = String::from_utf8_lossy(body);
         return xml_error(&text).unwrap_or_else(|| text.trim().to_owned());

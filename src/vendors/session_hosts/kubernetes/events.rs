@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::Kubernetes;
 use super::state::{
-    CAPACITY_WAIT, NOT_STARTED, SHORT_WAIT, is_in_preparation, is_without_pod, metadata,
-    problem_of, scheduled_at,
+    CAPACITY_WAIT, NOT_STARTED, PREPARATION_WAIT, SHORT_WAIT, is_in_preparation, is_without_pod,
+    metadata, problem_of, resumed_at, scheduled_at,
 };
 use crate::http::{now_millis, percent_encode};
 use domain::machine::MachineProblem;
@@ -32,9 +32,6 @@ const PREPARATION_FAILURES: [&str; 4] = [
 
 /// Time in preparation until the events of a pod are read. Most pods need less.
 const USUAL_PREPARATION: Duration = Duration::from_secs(3 * 60);
-
-/// Time in preparation from which a failure of it counts as permanent.
-const PREPARATION_WAIT: Duration = Duration::from_secs(10 * 60);
 
 /// Age from which an event says nothing about the present. The kubelet repeats it at least every 5 minutes while the
 /// failure lasts.
@@ -91,6 +88,7 @@ impl Events {
         let event = latest(&self.about_jobs, job, |_| true)?;
         let message = event["message"].as_str().unwrap_or_default();
         Some(MachineProblem {
+            since: resumed_at(job),
             permanent_after: match message.contains("exceeded quota") {
                 true => CAPACITY_WAIT,
                 false => SHORT_WAIT,

@@ -6,14 +6,23 @@ use serde_json::{Value, json};
 
 use super::state::{is_in_deletion, is_suspended, machine};
 use super::{Kubernetes, job};
-use crate::http::{Method, Request, Response, VendorError, VendorErrorKind};
+use crate::http::{Method, Request, Response, VendorError};
 use crate::session_hosts::MachineStartOutcome;
-use domain::machine::{MachineLabels, MachineSpec};
+use domain::machine::{Machine, MachineLabels, MachineSpec};
 
 /// Age from which a Job that was never resumed is replaced. Tokens in its Secret may have expired.
 const MAX_SUSPENSION: Duration = Duration::from_secs(10 * 60);
 
 const CREATING: &str = "creating the Job";
+
+/// Job of an earlier attempt to start a run.
+enum Existing {
+    /// There is none, or the Job of this name is foreign.
+    None,
+    /// Its Secret may be missing.
+    Suspended(Value),
+    Resumed(Box<Machine>),
+}
 
 impl Kubernetes {
     pub(in crate::session_hosts) async fn start(
@@ -26,19 +35,24 @@ impl Kubernetes {
         let created = self
             .create(request, &job::job(spec, &self.settings))
             .await?;
-        let job = match created.status() {
+        let job: Value = match created.status() {
             201 => created.json()?,
-            409 => match self.adopt(spec, instance).await? {
-                Some(job) => job,
-                None => return Ok(refused(&created)),
+            _ => match self.existing(spec, instance, &created).await? {
+                Existing::Suspended(job) => job,
+                Existing::Resumed(machine) => return Ok(MachineStartOutcome::Started(machine)),
+                Existing::None => return Ok(refused(&created)),
             },
-            _ => return Ok(refused(&created)),
         };
         let url = self.core("/secrets?fieldValidation=Strict");
         let request = Request::new("creating the Job's Secret", Method::POST, url);
         let created = self.create(request, &job::secret(spec, &job)).await?;
+        if is_conflict(&created) {
+            return Err(self.start_later(&created.error_message()));
+        }
         // 409: an earlier attempt has created it. Its name is part of the Job.
         if !matches!(created.status(), 201 | 409) {
+            // The Job would use up the quota that its next attempt needs.
+            self.delete(&spec.name, &job).await?;
             return Ok(refused(&created));
         }
         let resumed = self.suspend(&spec.name, false).await?;
@@ -56,24 +70,36 @@ impl Kubernetes {
         self.send(request.json(body)).await
     }
 
-    /// Returns the existing Job of this name, which an earlier attempt has created. `None` if it is foreign.
+    /// Returns the Job that an earlier attempt has created, after the API server refused to create it. It may exist
+    /// whatever the refusal is: the server compares a request with quotas and policies before it looks at the name.
     ///
     /// # Errors
     /// Fails with a transient error if the Job cannot be used, and a later attempt can create a new one.
-    async fn adopt(
+    async fn existing(
         &self,
         spec: &MachineSpec,
         instance: &str,
-    ) -> Result<Option<Value>, VendorError> {
-        let Some(job) = self.job(&spec.name).await? else {
-            return Err(self.start_later("the Job of this name was deleted meanwhile"));
+        refusal: &Response,
+    ) -> Result<Existing, VendorError> {
+        let is_taken = refusal.status() == 409;
+        let job = match self.job(&spec.name).await {
+            // An account without any rights. The refusal says what it needs first.
+            Err(error) if error.is_permanent() && !is_taken => return Ok(Existing::None),
+            job => job?,
+        };
+        let Some(job) = job else {
+            return match is_taken {
+                true if is_conflict(refusal) => Err(self.start_later(&refusal.error_message())),
+                true => Err(self.start_later("the Job of this name was deleted meanwhile")),
+                false => Ok(Existing::None),
+            };
         };
         let Some(machine) = machine(&job, None, instance) else {
-            return Ok(None);
+            return Ok(Existing::None);
         };
         // One that was resumed may have had its run, which must not be repeated.
         if !is_suspended(&job) {
-            return Ok(Some(job));
+            return Ok(Existing::Resumed(Box::new(machine)));
         }
         if is_in_deletion(&job) {
             return Err(self.start_later("the Job of this name is being deleted"));
@@ -83,12 +109,11 @@ impl Kubernetes {
             let cause = "the Job of an earlier attempt was too old to be resumed, and was deleted";
             return Err(self.start_later(cause));
         }
-        Ok(Some(job))
+        Ok(Existing::Suspended(job))
     }
 
     fn start_later(&self, cause: &str) -> VendorError {
-        let kind = VendorErrorKind::Precondition(cause.to_owned());
-        VendorError::new(self.client.vendor(), CREATING, kind)
+        self.try_later(CREATING, cause.to_owned())
     }
 
     /// Suspends or resumes a Job.
@@ -109,11 +134,17 @@ fn is_outdated(earlier: &MachineLabels, spec: &MachineSpec) -> bool {
     ends.is_some_and(|(earlier, now)| now.since(earlier) > MAX_SUSPENSION)
 }
 
+/// Returns whether the API server gave up because of other requests at the same time, such as those that use the same
+/// quota. The object may not exist.
+fn is_conflict(response: &Response) -> bool {
+    let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+    response.status() == 409 && body["reason"] == "Conflict"
+}
+
 /// Builds the outcome of a request that the API server refused.
 fn refused(response: &Response) -> MachineStartOutcome {
-    let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-    let message = body["message"].as_str().unwrap_or_default();
-    let error = response.status_error(response.status(), message);
+    let message = response.error_message();
+    let error = response.status_error(response.status(), &message);
     if message.contains("exceeded quota") {
         return MachineStartOutcome::NoCapacity(error.to_string());
     }

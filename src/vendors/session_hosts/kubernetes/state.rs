@@ -13,8 +13,11 @@ use super::job::CONTAINER;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Time for a problem that may pass: an image registry that fails once, a Secret that is not visible yet.
+/// Time for a problem that may pass, such as a Secret that is not visible yet.
 pub(super) const SHORT_WAIT: Duration = MINUTE.saturating_mul(3);
+
+/// Time in preparation by a node from which a failure of it counts as permanent.
+pub(super) const PREPARATION_WAIT: Duration = MINUTE.saturating_mul(10);
 
 /// Time for a node or a quota to become free, as for the capacity of other hosts.
 pub(super) const CAPACITY_WAIT: Duration = MINUTE.saturating_mul(30);
@@ -22,10 +25,12 @@ pub(super) const CAPACITY_WAIT: Duration = MINUTE.saturating_mul(30);
 /// Reasons why a container will never start.
 const NEVER_STARTS: [&str; 2] = ["InvalidImageName", "ErrImageNeverPull"];
 
+/// Reasons why a container waits for its image. The pull of a large one may fail after minutes, and the next one goes on
+/// from there.
+const FAILED_PULLS: [&str; 2] = ["ErrImagePull", "ImagePullBackOff"];
+
 /// Reasons why a container waits, and will probably never start.
-const RARELY_STARTS: [&str; 5] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
+const RARELY_STARTS: [&str; 3] = [
     "CreateContainerConfigError",
     "CreateContainerError",
     "RunContainerError",
@@ -138,8 +143,20 @@ fn ended(pod: &Value) -> State {
     // The kubelet gives a reason only if the container did not end by itself, such as `Evicted`.
     let killed = status["reason"].is_string();
     let killed = killed.then(|| problem_of("its pod ended", status));
-    let problem = killed.or_else(|| disruption(pod).filter(|_| code != Some(0)));
+    let problem = killed
+        .or_else(|| disruption(pod).filter(|_| code != Some(0)))
+        .or_else(|| runtime_failure(terminated));
     ("stopped", exit.filter(|_| problem.is_none()), problem)
+}
+
+/// Returns why the container runtime, and not the program of the run, set the exit code of a container.
+fn runtime_failure(terminated: &Value) -> Option<MachineProblem> {
+    let what = match terminated["reason"].as_str()? {
+        "StartError" | "ContainerCannotRun" => NOT_STARTED,
+        "ContainerStatusUnknown" => "its pod ended",
+        _ => return None,
+    };
+    Some(problem_of(what, terminated))
 }
 
 /// Returns why the cluster ends a pod: drain or loss of its node, preemption by another pod.
@@ -154,6 +171,7 @@ fn waiting(pod: &Value) -> Option<MachineProblem> {
     let reason = waiting["reason"].as_str().unwrap_or_default();
     let permanent_after = match reason {
         reason if NEVER_STARTS.contains(&reason) => Some(Duration::ZERO),
+        reason if FAILED_PULLS.contains(&reason) => Some(PREPARATION_WAIT),
         reason if RARELY_STARTS.contains(&reason) => Some(SHORT_WAIT),
         _ => None,
     };
@@ -181,6 +199,11 @@ pub(super) fn scheduled_at(pod: &Value) -> Option<Timestamp> {
     let scheduled = condition(pod, &["PodScheduled"]);
     let scheduled = scheduled.and_then(|scheduled| time(&scheduled["lastTransitionTime"]));
     scheduled.or_else(|| time(&pod["status"]["startTime"]))
+}
+
+/// Returns when a Job was resumed. Before that, it could have no pod.
+pub(super) fn resumed_at(job: &Value) -> Option<Timestamp> {
+    time(&job["status"]["startTime"])
 }
 
 /// Returns whether a pod has a node that prepares it, and does not say what it waits for. The sandbox and the volumes of

@@ -99,7 +99,7 @@ fn a_job_and_its_pod_have_the_state_of_a_machine() {
     let terminated = |reason: &str, code: i32| {
         json!([
             {"name": "mesh-proxy", "state": {"running": {}}},
-            {"name": "run", "state": {"terminated": {"reason": reason, "exitCode": code}}},
+            {"name": "run", "state": {"terminated": {"reason": reason, "exitCode": code, "message": "why"}}},
         ])
     };
     let disrupted = json!([
@@ -171,6 +171,31 @@ fn a_job_and_its_pod_have_the_state_of_a_machine() {
             "stopped",
             None,
             Some("its pod ended: Evicted: The node was low on memory."),
+        ),
+        (
+            resumed.clone(),
+            Some(json!({"phase": "Failed", "containerStatuses": terminated("StartError", 128)})),
+            "stopped",
+            None,
+            Some("its container did not start: StartError: why"),
+        ),
+        (
+            resumed.clone(),
+            Some(
+                json!({"phase": "Failed", "containerStatuses": terminated("ContainerStatusUnknown", 137)}),
+            ),
+            "stopped",
+            None,
+            Some("its pod ended: ContainerStatusUnknown: why"),
+        ),
+        (
+            resumed.clone(),
+            Some(
+                json!({"phase": "Failed", "conditions": disrupted, "containerStatuses": terminated("ContainerStatusUnknown", 137)}),
+            ),
+            "stopped",
+            None,
+            Some(disruption),
         ),
         (
             condition("Failed", "DeadlineExceeded"),

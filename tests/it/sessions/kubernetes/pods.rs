@@ -30,7 +30,7 @@ async fn a_pod_that_does_not_start_ends_its_run_with_the_reason() {
     let rows = [
         (
             pull,
-            3,
+            10,
             "its container did not start: ImagePullBackOff: Back-off pulling image \"x\"",
         ),
         (
@@ -105,7 +105,7 @@ async fn the_time_for_an_image_begins_when_the_pod_has_a_node() {
     for _ in 0..2 {
         env.tick().await;
         assert!(env.only_job().run_ended_at.is_none());
-        env.advance_clock(2 * MINUTE);
+        env.advance_clock(6 * MINUTE);
     }
     env.tick().await;
     let reason = "the session failed: its container did not start: ErrImagePull: timeout";

@@ -61,13 +61,11 @@ async fn a_start_that_is_never_completed_leaves_nothing_behind() {
         env.create_labelled_issue("ENG-1", "Add a feature");
         cluster(&env).refuse_next(call, 403, "Forbidden", "no");
         env.tick().await;
-        let job = env.machine(HOST);
-        assert!(
-            !job.running && job.env.is_empty(),
-            "{call}: no Job runs without its Secret"
-        );
-        assert_eq!(cluster(&env).secrets().len(), at - 1, "{call}");
         assert_eq!(env.only_job().state.status(), "failed");
+        // A refused Secret takes the Job with it. A Job that is not resumed remains for the reaper.
+        assert_eq!(env.machines(HOST).len(), at - 1, "{call}");
+        assert_eq!(cluster(&env).secrets().len(), at - 1, "{call}");
+        assert!(!env.machines(HOST).iter().any(|job| job.running), "{call}");
         env.advance_clock(11 * MINUTE);
         engine::reap::run_once(&env.app).await.unwrap();
         engine::outbox_worker::drain(&env.app).await.unwrap();
@@ -133,7 +131,6 @@ async fn refusals_of_the_api_server_are_sentences() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_waits_for_a_new_token_for_quota_and_for_a_busy_server() {
-    let quota = "jobs.batch \"x\" is forbidden: exceeded quota: runs, requested: count/jobs.batch=1, used: count/jobs.batch=9, limited: count/jobs.batch=9";
     let env = TestEnv::with_options(manual()).await;
     cluster(&env).refuse_next("POST /apis/batch", 401, "Unauthorized", "Unauthorized");
     env.create_labelled_issue("ENG-1", "Add a feature");
@@ -144,7 +141,7 @@ async fn a_start_waits_for_a_new_token_for_quota_and_for_a_busy_server() {
         "creating the Job: Kubernetes answered 401: Unauthorized"
     );
 
-    cluster(&env).refuse_next("POST /apis/batch", 403, "Forbidden", quota);
+    cluster(&env).refuse_next("POST /apis/batch", 403, "Forbidden", USED_UP);
     env.advance_clock(MINUTE);
     env.tick().await;
     let error = last_error(&env);
@@ -169,6 +166,77 @@ async fn a_start_waits_for_a_new_token_for_quota_and_for_a_busy_server() {
     env.tick().await;
     assert!(env.only_job().dispatched_at.is_some());
     env.stop().await;
+}
+
+const USED_UP: &str = "jobs.batch \"x\" is forbidden: exceeded quota: runs, requested: count/jobs.batch=1, used: count/jobs.batch=9, limited: count/jobs.batch=9";
+
+/// A quota is checked before the name, so the refusal does not say that the Job exists, which is part of what is used.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_used_up_quota_does_not_hide_the_job_of_an_interrupted_start() {
+    for created in [false, true] {
+        let (env, name) = match created {
+            false => env_with_interrupted_start().await,
+            true => {
+                let env = TestEnv::with_options(manual()).await;
+                env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
+                env.faults_of(HOST)
+                    .inject_on_match("PATCH /apis/batch", InjectedFault::DropResponse);
+                env.create_labelled_issue("ENG-1", "Add a feature");
+                env.tick().await;
+                let name = env.machine(HOST).name;
+                (env, name)
+            }
+        };
+        cluster(&env).refuse_next("POST /apis/batch", 403, "Forbidden", USED_UP);
+        env.advance_clock(MINUTE);
+        env.tick().await;
+        assert!(env.only_job().dispatched_at.is_some(), "resumed: {created}");
+        assert_eq!(cluster(&env).host().created_names(), [name]);
+        env.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_waits_for_a_quota_of_secrets_without_a_job() {
+    let env = TestEnv::with_options(manual()).await;
+    cluster(&env).refuse_next("/secrets", 403, "Forbidden", USED_UP);
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    let error = last_error(&env);
+    assert!(
+        error.contains("no capacity for the machine")
+            && error.contains("creating the Job's Secret"),
+        "{error}"
+    );
+    assert!(env.machines(HOST).is_empty());
+    env.advance_clock(5 * MINUTE);
+    env.tick().await;
+    assert!(env.only_job().dispatched_at.is_some());
+    env.stop().await;
+}
+
+/// The server gives up if several requests use a quota, or change an object, at the same time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_is_repeated_after_a_conflict() {
+    let conflict = "Operation cannot be fulfilled on resourcequotas \"runs\": the object has been modified; please apply your changes to the latest version and try again";
+    for (call, action) in
+        START_CALLS
+            .into_iter()
+            .zip(["creating the Job", "creating the Job", "resuming the Job"])
+    {
+        let env = TestEnv::with_options(manual()).await;
+        env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
+        cluster(&env).refuse_next(call, 409, "Conflict", conflict);
+        env.create_labelled_issue("ENG-1", "Add a feature");
+        env.tick().await;
+        assert_eq!(last_error(&env), format!("{action}: {conflict}"));
+        assert!(!env.machines(HOST).iter().any(|job| job.running), "{call}");
+        env.advance_clock(MINUTE);
+        env.tick().await;
+        assert!(env.only_job().dispatched_at.is_some(), "{call}");
+        assert!(env.machine(HOST).running, "{call}");
+        env.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
