@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::http::VendorError;
+use crate::http::{VendorError, VendorErrorKind};
 use domain::ids::Repo;
 
 use super::GitHub;
@@ -37,8 +37,8 @@ impl GitHub {
         let url = self.repo_url(repo, &format!("/rules/branches/{name}?per_page=100"));
         let rules = match self.read::<Vec<Rule>>(repo, ACTION, url).await {
             Ok(page) => page.value,
-            // Older enterprise servers have no rulesets.
-            Err(error) if error.is_not_found() => Vec::new(),
+            // Older enterprise servers have no rulesets, nor have private repositories of free plans.
+            Err(error) if error.is_not_found() || needs_paid_plan(&error) => Vec::new(),
             Err(error) => return Err(error),
         };
         let mut checks = branch.protection.required_status_checks.contexts;
@@ -54,6 +54,11 @@ impl GitHub {
             has_merge_queue: rules.iter().any(|rule| rule.kind == "merge_queue"),
         })
     }
+}
+
+/// Whether a feature is refused to private repositories of the owner's plan.
+fn needs_paid_plan(error: &VendorError) -> bool {
+    matches!(&error.kind, VendorErrorKind::Status { status: 403, message, .. } if message.starts_with("Upgrade to GitHub"))
 }
 
 #[derive(Serialize, Deserialize)]

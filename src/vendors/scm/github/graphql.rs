@@ -126,8 +126,7 @@ impl GitHub {
             .send_authorized(repo, request, AccessToken::authorize_graphql)
             .await?;
         let body: GraphQlAnswer = response.json()?;
-        let is_limit = |error: &GraphQlError| error.kind.as_deref() == Some("RATE_LIMITED");
-        if body.errors.iter().any(is_limit) {
+        if body.errors.iter().any(GraphQlError::is_rate_limit) {
             return Err(self.inner.client.record_rate_limit(&response));
         }
         Ok((response, body))
@@ -173,6 +172,13 @@ impl GraphQlError {
             position => position.to_string(),
         });
         keys.collect::<Vec<_>>().join(".")
+    }
+
+    /// Whether a primary or secondary rate limit is exhausted. The type of the primary one has two spellings, and the
+    /// secondary one has none.
+    fn is_rate_limit(&self) -> bool {
+        matches!(self.kind.as_deref(), Some("RATE_LIMITED" | "RATE_LIMIT"))
+            || self.message.contains("rate limit")
     }
 
     /// Returns the equivalent HTTP status. An error without a type is an internal failure of the host.

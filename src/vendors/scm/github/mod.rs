@@ -37,6 +37,7 @@ mod workflow_runs;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use reqwest::Url;
 use serde::Deserialize;
 
 use crate::http::{
@@ -281,6 +282,16 @@ impl GitHub {
             .await
     }
 
+    /// Returns a link of a response at the configured address. A server may have several names, and another server must
+    /// not get our credentials.
+    fn at_own_address(&self, link: &str) -> Option<String> {
+        let mut own = Url::parse(&self.inner.api_url).ok()?;
+        let link = Url::parse(link).ok()?;
+        own.set_path(link.path());
+        own.set_query(link.query());
+        Some(own.into())
+    }
+
     /// Reads all pages of a list, up to `MAX_PAGES`.
     async fn read_all<T: cache::Cacheable, Item>(
         &self,
@@ -295,8 +306,7 @@ impl GitHub {
             let Some(url) = next else { break };
             let page = self.read::<T>(repo, action, url).await?;
             all.extend(items(page.value));
-            // A link to another host must not get our credentials.
-            next = page.next.filter(|url| url.starts_with(&self.inner.api_url));
+            next = page.next.and_then(|link| self.at_own_address(&link));
         }
         Ok(all)
     }

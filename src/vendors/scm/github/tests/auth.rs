@@ -162,6 +162,24 @@ async fn returns_the_account_name_and_the_default_branch() {
 }
 
 #[tokio::test]
+async fn a_private_repository_of_a_free_plan_has_no_rules() {
+    const UPGRADE: &str =
+        "Upgrade to GitHub Pro or make this repository public to enable this feature.";
+    for (message, is_refused) in [(UPGRADE, false), ("Resource not accessible", true)] {
+        let server =
+            TestServer::start(
+                move |request, _| match request.path.contains("/rules/branches/") {
+                    true => StubReply::json(403, &json!({"message": message})),
+                    false => StubReply::json(200, &json!({"name": "main", "protected": false})),
+                },
+            )
+            .await;
+        let rules = with_token(&server).branch_rules(&repo(), "main").await;
+        assert_eq!(rules.is_err(), is_refused, "{rules:?}");
+    }
+}
+
+#[tokio::test]
 async fn returns_secret_names_only_if_permitted() {
     let server_with_status = |status: u16| {
         TestServer::start(move |request, _| {

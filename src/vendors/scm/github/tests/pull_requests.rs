@@ -70,6 +70,25 @@ async fn maps_graphql_errors_to_http_statuses() {
 }
 
 #[tokio::test]
+async fn a_rate_limit_of_graphql_is_transient() {
+    for error in [
+        json!({"type": "RATE_LIMITED", "message": "x"}),
+        json!({"type": "RATE_LIMIT", "code": "graphql_rate_limit", "message": "API rate limit already exceeded for user ID 1."}),
+        json!({"message": "You have exceeded a secondary rate limit. Please wait a few minutes."}),
+    ] {
+        let body = json!({"errors": [error]});
+        let server = TestServer::start(move |_, _| StubReply::json(200, &body)).await;
+        let failed = with_token(&server).set_draft(&repo(), "PR_1").await;
+        let failed = failed.unwrap_err();
+        let is_limit = matches!(
+            failed.kind,
+            crate::http::VendorErrorKind::RateLimited { .. }
+        );
+        assert!(is_limit && !failed.is_permanent(), "{error}: {failed:?}");
+    }
+}
+
+#[tokio::test]
 async fn setting_a_flag_twice_succeeds() {
     let server = TestServer::start(|request, _| {
         if request.body.contains("mutation") {

@@ -132,14 +132,20 @@ async fn lists_all_pages_of_runs_with_conditional_requests() {
     assert_eq!(requests[2].header("if-none-match"), Some("\"a\""));
 }
 
+/// A server may have several names. One that is not ours must not get our credentials.
 #[tokio::test]
-async fn does_not_follow_a_page_link_to_another_host() {
-    let server = TestServer::start(|_, _| {
-        StubReply::json(200, &json!([])).header("link", "<http://evil.example/x>; rel=\"next\"")
+async fn follows_a_page_link_at_the_configured_address() {
+    let server = TestServer::start(|_, number| {
+        let page = StubReply::json(200, &json!([]));
+        match number {
+            0 => page.header("link", "<http://alias.example/x?page=2>; rel=\"next\""),
+            _ => page,
+        }
     })
     .await;
     let pulls = with_token(&server).pulls_of_branch(&repo(), "x").await;
     assert_eq!(pulls, Ok(vec![]));
+    assert_eq!(server.requests()[1].path, "/x?page=2");
 }
 
 #[tokio::test]
