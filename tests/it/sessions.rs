@@ -206,6 +206,8 @@ fn assert_fly_settings(machine: &MachineSnapshot) {
     let config = &machine.create_request["config"];
     assert_eq!(config["restart"]["policy"], "no");
     assert_eq!(config["auto_destroy"], false);
+    let command = serde_json::json!({"entrypoint": ["agent-implement"], "cmd": ["run"]});
+    assert_eq!(config["init"], command);
     assert_eq!(config["guest"]["cpu_kind"], "shared");
     assert_eq!(config["guest"]["cpus"], 1);
     assert_eq!(config["guest"]["memory_mb"], 512, "rounded up");
@@ -215,13 +217,13 @@ fn assert_fly_settings(machine: &MachineSnapshot) {
 
 fn assert_container_isolation(container: &MachineSnapshot) {
     let host = &container.create_request["HostConfig"];
-    assert!(
-        host["Init"].is_null(),
-        "Docker's init would keep the environment"
+    assert_eq!(
+        host["Init"], false,
+        "an init process would keep the environment"
     );
     assert_eq!(
         container.create_request["Entrypoint"],
-        serde_json::json!([])
+        serde_json::json!([""])
     );
     assert_eq!(host["ReadonlyRootfs"], true);
     assert_eq!(host["CapDrop"][0], "ALL");

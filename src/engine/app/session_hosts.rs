@@ -1,7 +1,5 @@
 //! Session hosts, built from the configuration and the stored settings.
 
-use std::time::Duration;
-
 use crate::config::{Config, ContainerEngine, KubernetesConfig};
 use domain::kubeconfig::Material;
 use domain::secret::Secret;
@@ -14,9 +12,6 @@ use super::StartupSettings;
 
 /// Fly region used if none is configured.
 pub const DEFAULT_REGION: &str = "iad";
-
-/// Timeout of an image pull. Shorter than one attempt of an effect.
-const IMAGE_PULL_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Base URL of a container engine behind a Unix socket; the host name is never resolved.
 const SOCKET_BASE_URL: &str = "http://docker";
@@ -112,25 +107,17 @@ fn read(material: &Material) -> Result<String, String> {
 /// # Errors
 /// Returns an error if HTTP cannot be set up.
 pub(crate) fn docker(engine: &ContainerEngine, redactor: &Redactor) -> Result<Docker, String> {
-    let image_pull_timeouts = Timeouts {
-        total: IMAGE_PULL_TIMEOUT,
-        ..Timeouts::default()
+    const NAME: &str = "the container engine";
+    let (redactor, timeouts) = (redactor.clone(), Timeouts::default());
+    let (client, base) = match engine {
+        ContainerEngine::Socket(path) => (
+            Client::with_unix_socket(NAME, redactor, timeouts, path)?,
+            SOCKET_BASE_URL,
+        ),
+        ContainerEngine::Http(address) => (
+            Client::with_timeouts(NAME, redactor, timeouts)?,
+            address.as_str(),
+        ),
     };
-    let client = |timeouts| match engine {
-        ContainerEngine::Socket(path) => {
-            Client::with_unix_socket("the container engine", redactor.clone(), timeouts, path)
-        }
-        ContainerEngine::Http(_) => {
-            Client::with_timeouts("the container engine", redactor.clone(), timeouts)
-        }
-    };
-    let base = match engine {
-        ContainerEngine::Socket(_) => SOCKET_BASE_URL,
-        ContainerEngine::Http(address) => address,
-    };
-    Ok(Docker::new(
-        client(Timeouts::default())?,
-        client(image_pull_timeouts)?,
-        base,
-    ))
+    Ok(Docker::new(client, base))
 }

@@ -17,7 +17,14 @@ const FLY_MACHINE: Kind = Record(&[
             (
                 "init",
                 OPTIONAL,
-                Record(&[("cmd", OPTIONAL, List(UNLIMITED, &MaybeEmpty(UNLIMITED)))]),
+                Record(&[
+                    (
+                        "entrypoint",
+                        OPTIONAL,
+                        List(UNLIMITED, &MaybeEmpty(UNLIMITED)),
+                    ),
+                    ("cmd", OPTIONAL, List(UNLIMITED, &MaybeEmpty(UNLIMITED))),
+                ]),
             ),
             ("env", OPTIONAL, Map(UNLIMITED, &MaybeEmpty(UNLIMITED))),
             ("guest", OPTIONAL, FLY_GUEST),
@@ -94,6 +101,7 @@ const CONTAINER: Kind = Record(&[
 ]);
 const HOST_CONFIG: Kind = Record(&[
     ("NetworkMode", OPTIONAL, Text(UNLIMITED)),
+    ("Init", OPTIONAL, Bool),
     ("ReadonlyRootfs", OPTIONAL, Bool),
     ("Tmpfs", OPTIONAL, Map(UNLIMITED, &MaybeEmpty(UNLIMITED))),
     ("Mounts", OPTIONAL, List(UNLIMITED, &MOUNT)),

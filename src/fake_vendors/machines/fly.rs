@@ -166,7 +166,11 @@ impl FakeFlyMachines {
             image: config["image"].as_str().unwrap_or_default().to_owned(),
             region: body["region"].as_str().unwrap_or("iad").to_owned(),
             env: string_map(&config["env"]),
-            command: string_list(&config["init"]["cmd"]),
+            command: [
+                string_list(&config["init"]["entrypoint"]),
+                string_list(&config["init"]["cmd"]),
+            ]
+            .concat(),
             labels: string_map(&config["metadata"]),
             create_request: body,
             created_at: clock::now_ms(),

@@ -235,6 +235,13 @@ impl Response {
         self.redactor.excerpt(&error_message(&self.body))
     }
 
+    /// Creates a transient error about a request that the vendor refuses for the moment.
+    pub fn refused_for_now(&self) -> VendorError {
+        let (vendor, status) = (self.vendor, self.status);
+        let cause = format!("{vendor} answered {status}: {}", self.error_message());
+        VendorError::new(vendor, self.action, VendorErrorKind::Precondition(cause))
+    }
+
     /// Creates an error with the status that corresponds to an error in the response body.
     pub fn status_error(&self, status: u16, message: &str) -> VendorError {
         VendorError::new(

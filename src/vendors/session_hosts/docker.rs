@@ -8,9 +8,11 @@ mod build_progress;
 mod container;
 mod log_frames;
 mod new_container;
+mod pull;
 mod tar;
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,6 +28,7 @@ use domain::sanitize::log_tail;
 use container::{ContainerDetails, ContainerSummary};
 use log_frames::strip_log_frames;
 use new_container::{HOST_GATEWAY_IP, body, without_host_gateway};
+use pull::Pulls;
 
 pub use build::{ImageBuild, ImageBuildError};
 pub use log_frames::container_log_tail;
@@ -36,23 +39,26 @@ const REQUESTED_LINES: usize = 200;
 /// Time between SIGTERM and SIGKILL when a container is stopped, in seconds.
 const STOP_SECONDS: u32 = 10;
 
+/// Time for which a start waits for the pull of its image. Shorter than one attempt of an effect.
+const PULL_WAIT: Duration = Duration::from_secs(150);
+
 /// Client of one container engine.
 #[derive(Clone)]
 pub struct Docker {
     client: Client,
-    /// Client with a longer timeout, for pulling images.
-    pull_client: Client,
     base: String,
+    pulls: Pulls,
+    pull_wait: Duration,
 }
 
 impl Docker {
-    /// Creates a client of the engine at `base`. `pull_client` must have a timeout of minutes, because it
-    /// pulls images.
-    pub fn new(client: Client, pull_client: Client, base: &str) -> Self {
+    /// Creates a client of the engine at `base`.
+    pub fn new(client: Client, base: &str) -> Self {
         Self {
             client,
-            pull_client,
             base: base.trim_end_matches('/').to_owned(),
+            pulls: Pulls::default(),
+            pull_wait: PULL_WAIT,
         }
     }
 
@@ -82,7 +88,7 @@ impl Docker {
         if response.status() != 201 && response.error_message().contains(HOST_GATEWAY_IP) {
             response = self.create(spec, &without_host_gateway(body(spec))).await?;
         }
-        if response.status() == 409 {
+        if is_name_in_use(&response) {
             return self.adopt(spec, instance, &response).await;
         }
         if response.status() == 500 {
@@ -132,41 +138,24 @@ impl Docker {
         let request = Request::new("starting the container", Method::POST, url)
             .accept_status(304)
             .accept_status(400)
-            .accept_status(404);
+            .accept_status(404)
+            .accept_status(500);
         let response = self.client.send(&request).await?;
-        if matches!(response.status(), 400 | 404) {
-            return Ok(refused(&response));
+        match response.status() {
+            500 if !names_what_is_missing(&response) => {
+                return Err(response.status_error(500, &response.error_message()));
+            }
+            400 | 404 | 500 => {
+                // It keeps the name of the run, and can never start.
+                self.destroy(id).await?;
+                return Ok(refused(&response));
+            }
+            _ => {}
         }
         match self.inspect(id, instance).await? {
             Some(machine) => Ok(MachineStartOutcome::Started(Box::new(machine))),
             None => Err(response.decode_error("the container was removed right after its start")),
         }
-    }
-
-    /// Pulls an image. The inner result holds the engine's error message: the engine reports most failures
-    /// in the progress stream of a response with status 200.
-    async fn pull(&self, image: &str) -> Result<Result<(), String>, VendorError> {
-        let (name, tag) = image_parts(image);
-        let url = self.url(&format!(
-            "/images/create?fromImage={}&tag={}",
-            percent_encode(name),
-            percent_encode(tag)
-        ));
-        let request = Request::new("pulling the image", Method::POST, url)
-            .safe()
-            .accept_status(400)
-            .accept_status(403)
-            .accept_status(404);
-        let response = self.pull_client.send(&request).await?;
-        if response.status() != 200 {
-            return Ok(Err(response.error_message()));
-        }
-        let progress = response.text();
-        let error = progress
-            .lines()
-            .filter_map(|line| serde_json::from_slice::<Value>(line.as_bytes()).ok())
-            .find_map(|line| line["error"].as_str().map(str::to_owned));
-        Ok(error.map_or(Ok(()), Err))
     }
 
     /// Returns the labels of a local image. `None` if the engine does not have the image.
@@ -269,6 +258,27 @@ impl Docker {
     fn url(&self, rest: &str) -> String {
         format!("{}{rest}", self.base)
     }
+}
+
+/// Whether a container of this name exists. Podman answers 500 before version 6.
+fn is_name_in_use(response: &Response) -> bool {
+    match response.status() {
+        409 => true,
+        500 => response.error_message().contains("already in use"),
+        _ => false,
+    }
+}
+
+/// Whether a start failed for good, because the image has no such program, or a mount no source. Podman answers 500 to
+/// every failure.
+fn names_what_is_missing(response: &Response) -> bool {
+    let message = response.error_message().to_ascii_lowercase();
+    let phrases = [
+        "executable file",
+        "no such file",
+        "command that was not found",
+    ];
+    phrases.iter().any(|phrase| message.contains(phrase))
 }
 
 /// Builds the outcome of a rejected request.

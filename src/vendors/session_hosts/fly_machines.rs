@@ -163,15 +163,26 @@ impl FlyMachines {
         let url = self.url(&format!("/{}/stop", percent_encode(id)));
         let request = Request::new("stopping the machine", Method::POST, url).safe();
         let body = json!({"signal": "SIGTERM", "timeout": STOP_TIMEOUT});
-        let request = self.request(request).json(&body).accept_status(404);
-        self.client.send(&request).await.map(drop)
+        self.send_change(request.json(&body)).await
     }
 
     pub(super) async fn destroy(&self, id: &str) -> Result<(), VendorError> {
         let url = self.url(&format!("/{}?force=true", percent_encode(id)));
-        let request = Request::new("destroying the machine", Method::DELETE, url).safe();
-        let request = self.request(request).accept_status(404);
-        self.client.send(&request).await.map(drop)
+        self.send_change(Request::new("destroying the machine", Method::DELETE, url).safe())
+            .await
+    }
+
+    /// Sends a change of a machine, which may be gone. One that somebody has leased, or that changes its state, accepts
+    /// none for the moment.
+    async fn send_change(&self, request: Request) -> Result<(), VendorError> {
+        let request = [404, 409, 412, 423]
+            .into_iter()
+            .fold(self.request(request), Request::accept_status);
+        let response = self.client.send(&request).await?;
+        match response.status() {
+            409 | 412 | 423 => Err(response.refused_for_now()),
+            _ => Ok(()),
+        }
     }
 
     pub(super) async fn log_tail(&self, id: &str) -> Result<Option<String>, VendorError> {
@@ -256,9 +267,11 @@ impl FlyMachines {
 }
 
 fn config(spec: &MachineSpec, size: MachineSize) -> Value {
+    let [program, arguments @ ..] = super::SESSION_COMMAND;
     json!({
         "image": spec.image,
-        "init": {"cmd": super::SESSION_COMMAND},
+        // An entrypoint of the image would keep the environment.
+        "init": {"entrypoint": [program], "cmd": arguments},
         "env": spec.environment,
         "guest": {
             "cpu_kind": "shared",

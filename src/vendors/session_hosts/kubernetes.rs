@@ -91,12 +91,11 @@ impl Kubernetes {
 
     async fn patch(&self, request: Request, change: &Value) -> Result<Response, VendorError> {
         let request = request.json(change).header("content-type", MERGE_PATCH);
-        let action = request.action();
         let request = request.accept_status(404).accept_status(409);
         let response = self.send(request).await?;
         match response.status() {
             // The server gave up because of other changes at the same time.
-            409 => Err(self.try_later(action, response.error_message())),
+            409 => Err(response.refused_for_now()),
             _ => Ok(response),
         }
     }
@@ -267,12 +266,6 @@ impl Kubernetes {
         format!("{server}/api/v1/namespaces/{}{rest}", settings.namespace)
     }
 
-    /// Builds a transient error.
-    fn try_later(&self, action: &'static str, cause: String) -> VendorError {
-        let kind = VendorErrorKind::Precondition(cause);
-        VendorError::new(self.client.vendor(), action, kind)
-    }
-
     async fn send(&self, request: Request) -> Result<Response, VendorError> {
         let request = request.default_pause(LIMIT_PAUSE);
         let request = match &self.token {
@@ -283,7 +276,8 @@ impl Kubernetes {
                 let token = read.map_err(|error| {
                     let path = path.display();
                     let cause = format!("cannot read the Kubernetes token {path}: {error}");
-                    self.try_later(request.action(), cause)
+                    let kind = VendorErrorKind::Precondition(cause);
+                    VendorError::new(self.client.vendor(), request.action(), kind)
                 })?;
                 self.redactor.learn_current(TOKEN, token.trim());
                 request.bearer(token.trim())

@@ -49,13 +49,16 @@ pub(super) fn body(spec: &MachineSpec) -> Value {
     let memory = i64::from(spec.memory_mb) << 20;
     let mut body = json!({
         "Image": spec.image,
-        "Entrypoint": [],
+        // Podman takes an empty list for a missing one, and runs the entrypoint of the image.
+        "Entrypoint": [""],
         "Cmd": crate::session_hosts::SESSION_COMMAND,
         "Env": environment,
         "User": USER,
         "WorkingDir": HOME,
         "Labels": spec.labels.to_map(),
         "HostConfig": {
+            // The default is a setting of the engine.
+            "Init": false,
             "ReadonlyRootfs": true,
             "Tmpfs": {"/tmp": TMP_OPTIONS, HOME: HOME_OPTIONS},
             "CapDrop": ["ALL"],

@@ -40,6 +40,33 @@ fn removes_the_frame_headers_of_a_log() {
     assert_eq!(strip_log_frames(b""), "");
 }
 
+fn spec() -> MachineSpec {
+    MachineSpec {
+        name: "run".into(),
+        image: "acme/runner:1".into(),
+        cpus: 1,
+        memory_mb: 256,
+        socket_folder: None,
+        mirror_folder: None,
+        is_isolated: false,
+        node_selector: Default::default(),
+        max_lifetime: Duration::ZERO,
+        environment: [].into(),
+        labels: MachineLabels {
+            instance: "here".into(),
+            job: "01J".into(),
+            issue: None,
+            team: None,
+            repo: None,
+            expires_at: None,
+        },
+    }
+}
+
+fn client_of(server: &TestServer) -> Docker {
+    Docker::new(test_client("the container engine"), &server.url)
+}
+
 #[tokio::test]
 async fn retries_without_the_host_gateway_if_the_engine_rejects_it() {
     const GATEWAY_ERROR: &str = "invalid IP address in add-host: \"host-gateway\"";
@@ -55,45 +82,88 @@ async fn retries_without_the_host_gateway_if_the_engine_rejects_it() {
         StubReply::json(404, &json!({"message": "no such container"}))
     })
     .await;
-    let docker = Docker::new(
-        test_client("the container engine"),
-        test_client("the container engine"),
-        &server.url,
-    );
-    let spec = MachineSpec {
-        name: "run".into(),
-        image: "acme/runner:1".into(),
-        cpus: 1,
-        memory_mb: 256,
-        socket_folder: None,
-        mirror_folder: None,
-        is_isolated: false,
-        node_selector: Default::default(),
-        max_lifetime: std::time::Duration::ZERO,
-        environment: [].into(),
-        labels: MachineLabels {
-            instance: "here".into(),
-            job: "01J".into(),
-            issue: None,
-            team: None,
-            repo: None,
-            expires_at: None,
-        },
-    };
-    let started = docker.start(&spec, "here").await.unwrap();
-    assert!(
-        matches!(
-            started,
-            MachineStartOutcome::Refused {
-                status: Some(404),
-                ..
-            }
-        ),
-        "{started:?}"
-    );
+    let started = client_of(&server).start(&spec(), "here").await.unwrap();
+    assert!(is_refused(&started, 404), "{started:?}");
     let requests = server.requests();
     let creates = requests
         .iter()
         .filter(|request| request.path.contains("/create"));
     assert_eq!(creates.count(), 2);
+}
+
+fn is_refused(started: &MachineStartOutcome, with: u16) -> bool {
+    matches!(started, MachineStartOutcome::Refused { status: Some(status), .. } if *status == with)
+}
+
+/// As Podman answers, which had no 409 before version 6, and has one status for every failed start.
+#[tokio::test]
+async fn a_container_of_podman_is_adopted_and_one_that_cannot_start_is_removed() {
+    let (in_use, program) = (
+        "creating container storage: the container name \"run\" is already in use by c1",
+        "crun: executable file `agent-implement` not found in $PATH: No such file or directory",
+    );
+    for (start_error, is_final) in [(program, true), ("no space left on device", false)] {
+        let server = TestServer::start(move |request, _| {
+            let labels = spec().labels.to_map();
+            match request.path.split('?').next().unwrap() {
+                "/containers/create" => StubReply::json(500, &json!({"message": in_use})),
+                "/containers/json" => StubReply::json(
+                    200,
+                    &json!([{"Id": "c1", "Names": ["/run"], "State": "created", "Created": 1, "Labels": labels}]),
+                ),
+                "/containers/c1/start" => StubReply::json(500, &json!({"message": start_error})),
+                _ => StubReply::json(204, &json!({})),
+            }
+        })
+        .await;
+        let started = client_of(&server).start(&spec(), "here").await;
+        let requests = server.requests();
+        let is_removed = { requests.iter() }.any(|request| request.method == "DELETE");
+        assert_eq!(is_removed, is_final, "{start_error}");
+        match is_final {
+            true => assert!(is_refused(&started.unwrap(), 500)),
+            false => assert!(!started.unwrap_err().is_permanent()),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_goes_on_when_nobody_waits_for_it() {
+    let (finish, finished) = std::sync::mpsc::channel();
+    let finished = std::sync::Mutex::new(finished);
+    let server = TestServer::start(move |request, _| {
+        if request.path.contains("/images/create") {
+            finished.lock().unwrap().recv().unwrap();
+            return StubReply::json(200, &json!({"status": "Download complete"}));
+        }
+        StubReply::json(404, &json!({"message": "No such image"}))
+    })
+    .await;
+    let docker = Docker {
+        pull_wait: Duration::from_millis(50),
+        ..client_of(&server)
+    };
+    for _ in 0..2 {
+        let error = docker.start(&spec(), "here").await.unwrap_err();
+        assert!(!error.is_permanent());
+        assert_eq!(
+            error.to_string(),
+            "pulling the image: the engine is still pulling the image"
+        );
+    }
+    finish.send(()).unwrap();
+    let docker = Docker {
+        pull_wait: PULL_WAIT,
+        ..docker
+    };
+    let started = docker.start(&spec(), "here").await.unwrap();
+    assert!(
+        is_refused(&started, 404),
+        "the engine has no image after the pull"
+    );
+    let requests = server.requests();
+    let pulls = requests
+        .iter()
+        .filter(|request| request.path.contains("/images/create"));
+    assert_eq!(pulls.count(), 1);
 }

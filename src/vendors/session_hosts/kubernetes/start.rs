@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::state::{is_in_deletion, is_suspended, machine};
 use super::{Kubernetes, job};
-use crate::http::{Method, Request, Response, VendorError};
+use crate::http::{Method, Request, Response, VendorError, VendorErrorKind};
 use crate::session_hosts::MachineStartOutcome;
 use domain::machine::{Machine, MachineLabels, MachineSpec};
 
@@ -47,7 +47,7 @@ impl Kubernetes {
         let request = Request::new("creating the Job's Secret", Method::POST, url);
         let created = self.create(request, &job::secret(spec, &job)).await?;
         if is_conflict(&created) {
-            return Err(self.start_later(&created.error_message()));
+            return Err(created.refused_for_now());
         }
         // 409: an earlier attempt has created it. Its name is part of the Job.
         if !matches!(created.status(), 201 | 409) {
@@ -89,7 +89,7 @@ impl Kubernetes {
         };
         let Some(job) = job else {
             return match is_taken {
-                true if is_conflict(refusal) => Err(self.start_later(&refusal.error_message())),
+                true if is_conflict(refusal) => Err(refusal.refused_for_now()),
                 true => Err(self.start_later("the Job of this name was deleted meanwhile")),
                 false => Ok(Existing::None),
             };
@@ -113,7 +113,8 @@ impl Kubernetes {
     }
 
     fn start_later(&self, cause: &str) -> VendorError {
-        self.try_later(CREATING, cause.to_owned())
+        let kind = VendorErrorKind::Precondition(cause.to_owned());
+        VendorError::new(self.client.vendor(), CREATING, kind)
     }
 
     /// Suspends or resumes a Job.

@@ -219,17 +219,20 @@ async fn a_start_waits_for_a_quota_of_secrets_without_a_job() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_is_repeated_after_a_conflict() {
     let conflict = "Operation cannot be fulfilled on resourcequotas \"runs\": the object has been modified; please apply your changes to the latest version and try again";
-    for (call, action) in
-        START_CALLS
-            .into_iter()
-            .zip(["creating the Job", "creating the Job", "resuming the Job"])
-    {
+    for (call, action) in START_CALLS.into_iter().zip([
+        "creating the Job",
+        "creating the Job's Secret",
+        "resuming the Job",
+    ]) {
         let env = TestEnv::with_options(manual()).await;
         env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
         cluster(&env).refuse_next(call, 409, "Conflict", conflict);
         env.create_labelled_issue("ENG-1", "Add a feature");
         env.tick().await;
-        assert_eq!(last_error(&env), format!("{action}: {conflict}"));
+        assert_eq!(
+            last_error(&env),
+            format!("{action}: Kubernetes answered 409: {conflict}")
+        );
         assert!(!env.machines(HOST).iter().any(|job| job.running), "{call}");
         env.advance_clock(MINUTE);
         env.tick().await;
