@@ -120,6 +120,7 @@ pub(super) const CALLS: &[CallRule] = &[
         "/user/permission/search",
         &[
             ("permissions", REQUIRED, OneOf(&["EDIT_ISSUES"])),
+            ("maxResults", OPTIONAL, Number(1, 1_000)),
             ("issueKey", OPTIONAL, Text(255)),
             ("accountId", OPTIONAL, Text(128)),
         ],

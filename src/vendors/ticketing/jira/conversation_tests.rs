@@ -302,7 +302,7 @@ async fn permission_decides_who_may_edit_where_it_can_be_read() {
         assert!(
             request
                 .path
-                .contains("permissions=EDIT_ISSUES&issueKey=OPS-7&accountId=")
+                .contains("permissions=EDIT_ISSUES&maxResults=1000&issueKey=OPS-7&accountId=")
         );
         match request.path.rsplit('=').next() {
             Some("allowed") => StubReply::json(200, &json!([{"accountId": "allowed"}])),

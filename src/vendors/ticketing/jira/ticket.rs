@@ -80,7 +80,7 @@ impl Jira {
             return Ok(false);
         }
         let path = format!(
-            "/user/permission/search?permissions=EDIT_ISSUES&issueKey={}&accountId={}",
+            "/user/permission/search?permissions=EDIT_ISSUES&maxResults=1000&issueKey={}&accountId={}",
             percent_encode(issue.key.as_str()),
             percent_encode(&author.id)
         );
