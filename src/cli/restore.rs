@@ -39,12 +39,13 @@ pub(super) struct RestoreArgs {
     #[arg(required_unless_present = "latest", conflicts_with = "latest")]
     file: Option<PathBuf>,
     /// Take over from another machine: restore the latest state in a place.
-    #[arg(long, requires = "from")]
+    #[arg(long)]
     latest: bool,
     /// Place with the backups of the service: a folder or s3://BUCKET/PREFIX.
     #[arg(long, env = "STANDBY_PLACE", value_name = "PLACE")]
     from: Option<String>,
-    /// Wait until the other service is gone. Does nothing if this data folder is the one in use, or the place is empty.
+    /// Wait until the other service is gone. Does nothing if this data folder is the one in use, or the place is empty or
+    /// not set.
     #[arg(long, requires = "latest")]
     when_free: bool,
     #[command(flatten)]
@@ -129,7 +130,14 @@ pub(super) async fn restore(mut arguments: RestoreArgs) -> anyhow::Result<ExitCo
 /// Takes the lease of a place, and restores the latest state in it.
 async fn take_over(restore: Arc<Restore>) -> anyhow::Result<ExitCode> {
     let (arguments, dir) = (&restore.arguments, &restore.dir);
-    let place = &restore.place()?;
+    let Some(place) = &restore.place()? else {
+        ensure!(
+            arguments.when_free,
+            "--latest needs the place with the backups: use --from PLACE, or set STANDBY_PLACE. Nothing was changed"
+        );
+        println!("STANDBY_PLACE is not set. Nothing was restored.");
+        return Ok(ExitCode::SUCCESS);
+    };
     let identity = StandbyIdentity::of_folder(dir)
         .with_context(|| format!("reading the identity of {}", dir.display()))?;
     let has_start = |id: &str| restore.has_start(id);
@@ -224,13 +232,16 @@ fn remove_folder(path: &Path) -> anyhow::Result<()> {
 }
 
 impl Restore {
-    /// Place with the backups.
-    fn place(&self) -> anyhow::Result<StandbyPlace> {
-        let from = self.arguments.from.as_deref().unwrap_or_default();
+    /// Place with the backups; `None` if none is set.
+    fn place(&self) -> anyhow::Result<Option<StandbyPlace>> {
+        let from = self.arguments.from.as_deref().unwrap_or_default().trim();
+        if from.is_empty() {
+            return Ok(None);
+        }
         let options = self.arguments.place.clone();
         let (place, proxies) = options.into_config(from, self.variables.as_ref())?;
         let place = StandbyPlace::open(&place, &proxies, &Redactor::default());
-        place.map_err(anyhow::Error::msg)
+        place.map(Some).map_err(anyhow::Error::msg)
     }
 
     /// Whether the store has the ID of a start. Also if it cannot be opened: the service then says why.

@@ -1,6 +1,7 @@
 //! Two machines that share a place for backups: take-over, refusals, and a place that is away.
 
 mod places;
+mod restores;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -226,7 +226,6 @@ async fn a_series_of_backups_keeps_the_newest() {
             &["backup", "--to", "/tmp/x", "--every", "5"],
             "such as 30s, 15m or 6h",
         ),
-        (&["restore", "--latest"], "--from"),
         (&["restore"], "<FILE>"),
     ] {
         let (code, _, stderr) = exit_and_output(&run(arguments));

@@ -1,0 +1,50 @@
+//! Restores beside a standby: the commands of the documentation.
+
+use std::path::Path;
+
+use crate::process::{ServiceProcess, command, exit_and_output};
+
+/// Runs `restore --latest` as the documentation names it. Everything else is in the file of the service.
+fn restore_with_file(env_file: &Path, flags: &[&str]) -> (i32, String, String) {
+    let mut restore = command(&["restore", "--latest", "--env-file"]);
+    exit_and_output(&restore.arg(env_file).args(flags).output().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_take_over_by_hand_finds_the_place_in_the_file_of_the_service() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second, place) = (
+        dir.path().join("first"),
+        dir.path().join("second"),
+        dir.path().join("place"),
+    );
+    std::fs::create_dir(&place).unwrap();
+    let flags = ["--quick", "--standby-place", place.to_str().unwrap()];
+    assert_eq!(ServiceProcess::start(&first, &flags).stop(), 0);
+    let file = dir.path().join("agent-implement.env");
+    let variables = format!(
+        "DATA_DIR={}\nSTANDBY_PLACE={}\n",
+        second.display(),
+        place.display()
+    );
+    std::fs::write(&file, variables).unwrap();
+    let (code, stdout, stderr) = restore_with_file(&file, &["--replace"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("Restored "), "{stdout}");
+
+    // A place that is set but empty is no place.
+    for variables in ["", "STANDBY_PLACE=\n"] {
+        let data = format!("DATA_DIR={}\n{variables}", second.display());
+        std::fs::write(&file, data).unwrap();
+        let (code, _, stderr) = restore_with_file(&file, &["--replace"]);
+        assert_eq!(code, 1, "{stderr}");
+        assert!(stderr.contains("use --from PLACE"), "{stderr}");
+        // The unit of a standby runs this before each start, also after STANDBY_PLACE was removed.
+        let (code, stdout, stderr) = restore_with_file(&file, &["--when-free", "--replace"]);
+        assert_eq!(code, 0, "{stderr}");
+        assert!(
+            stdout.contains("STANDBY_PLACE is not set. Nothing was restored."),
+            "{stdout}"
+        );
+    }
+}
