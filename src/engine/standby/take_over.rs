@@ -89,7 +89,8 @@ pub enum HeldLease {
 pub enum StoreRelation {
     /// The store is the one that works with the place: there is nothing to restore.
     Current,
-    /// The store has worked with the place before, or is a copy of one that has. Or the place is empty.
+    /// The store has worked with the place before, or is a copy of one that has, or its restore was interrupted. Or the
+    /// place is empty.
     Earlier,
     /// The store has never worked with a place, and this one has the state of another.
     Unknown,
@@ -111,6 +112,8 @@ pub async fn relation(
     Ok(match identity.epoch {
         // The first start was interrupted.
         None if is_holder && record.is_first() => StoreRelation::Current,
+        // A series has only backups of this store, which are older.
+        None if is_holder && !record.is_of_series() => StoreRelation::Earlier,
         None => StoreRelation::Unknown,
         Some(epoch)
             if is_holder

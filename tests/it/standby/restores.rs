@@ -1,7 +1,10 @@
-//! Restores beside a standby: the commands of the documentation.
+//! Restores beside a standby: the commands of the documentation, and an interrupted take-over.
 
 use std::path::Path;
 
+use serde_json::{Value, json};
+
+use super::{Machines, cap, set_cap};
 use crate::process::{ServiceProcess, command, exit_and_output};
 
 /// Runs `restore --latest` as the documentation names it. Everything else is in the file of the service.
@@ -47,4 +50,27 @@ async fn a_take_over_by_hand_finds_the_place_in_the_file_of_the_service() {
             "{stdout}"
         );
     }
+}
+
+/// A machine that is killed between the restore of the store and the note that it belongs to the place.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_first_take_over_is_repeated() {
+    let machines = Machines::new().await;
+    let (first, second) = (machines.first_dir(), machines.second_dir());
+    let service = machines.start(&first);
+    set_cap(&first, 7).await;
+    service.kill();
+    let (code, _, stderr) = machines.restore(&second, &["--when-free", "--replace"]);
+    assert_eq!(code, 0, "{stderr}");
+    let path = second.join("standby.json");
+    let mut identity: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    identity["epoch"] = Value::Null;
+    std::fs::write(&path, identity.to_string()).unwrap();
+    let message = machines.refused(&second);
+    assert!(message.contains("was not finished"), "{message}");
+    let (code, stdout, stderr) = machines.restore(&second, &["--when-free", "--replace"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("Restored "), "{stdout}");
+    let _service = machines.start(&second);
+    assert_eq!(cap(&second).await, json!(7));
 }

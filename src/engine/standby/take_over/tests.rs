@@ -113,7 +113,7 @@ async fn clocks_are_not_compared() {
 }
 
 #[tokio::test]
-async fn a_first_start_that_was_interrupted_restores_nothing() {
+async fn only_a_first_start_that_was_interrupted_restores_nothing() {
     let place = Place::of_a(Duration::from_secs(60), |_| {}).await;
     let relation_of = async |id: &str, epoch| {
         let identity = StandbyIdentity {
@@ -123,16 +123,29 @@ async fn a_first_start_that_was_interrupted_restores_nothing() {
         relation(&place.place, &identity, |_| true).await.unwrap()
     };
     assert_eq!(relation_of("a", Some(1)).await, StoreRelation::Current);
-    assert_eq!(relation_of("a", None).await, StoreRelation::Unknown);
+    assert_eq!(relation_of("a", None).await, StoreRelation::Earlier);
     assert_eq!(relation_of("b", None).await, StoreRelation::Unknown);
     assert_eq!(relation_of("b", Some(1)).await, StoreRelation::Earlier);
-    let begun = PlaceRecord {
-        backups: Vec::new(),
-        ..place.record().await
+    let replace = async |record: PlaceRecord| {
+        let tag = place.place.read_record().await.unwrap().unwrap().1;
+        let replaced = place.place.replace_record(&record, Some(&tag)).await;
+        assert!(matches!(replaced.unwrap(), Replaced::Done(_)));
     };
-    let tag = place.place.read_record().await.unwrap().unwrap().1;
-    let replaced = place.place.replace_record(&begun, Some(&tag)).await;
-    assert!(matches!(replaced.unwrap(), Replaced::Done(_)));
+    // The backups of a series are no reason to replace the store that they are of.
+    let record = place.record().await;
+    let (epoch, lease_ms) = (super::super::place::SERIES_EPOCH, 0);
+    replace(PlaceRecord {
+        epoch,
+        lease_ms,
+        ..record.clone()
+    })
+    .await;
+    assert_eq!(relation_of("a", None).await, StoreRelation::Unknown);
+    replace(PlaceRecord {
+        backups: Vec::new(),
+        ..record
+    })
+    .await;
     assert_eq!(relation_of("a", None).await, StoreRelation::Current);
     assert_eq!(relation_of("b", None).await, StoreRelation::Unknown);
 }
