@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use domain::time::Timestamp;
 use store::{StandbyIdentity, Store, standby_starts};
 use vendors::object_store::{ObjectTag, Replaced};
 
@@ -42,6 +43,8 @@ pub(super) struct Lease {
     timings: StandbyTimings,
     record: PlaceRecord,
     tag: ObjectTag,
+    /// Time of a renewal whose answer was not received. The next one has the same, by which it is recognised.
+    unanswered: Option<Timestamp>,
     /// End of the lease.
     until: BootTime,
     /// Time of the first renewal after the lease had ended.
@@ -142,6 +145,7 @@ impl Lease {
             timings,
             record,
             tag,
+            unanswered: None,
             until,
             resumed: None,
         };
@@ -206,7 +210,7 @@ impl Lease {
             let sent = BootTime::now();
             let next = PlaceRecord {
                 renewal: self.record.renewal + 1,
-                renewed_at: self.clock.now(),
+                renewed_at: *self.unanswered.get_or_insert_with(|| self.clock.now()),
                 backups: match list.version {
                     0 => self.record.backups.clone(),
                     _ => list.backups.clone(),
@@ -216,19 +220,27 @@ impl Lease {
             if let Replaced::Done(tag) = self.place.replace_record(&next, Some(&self.tag)).await? {
                 self.record = next;
                 self.tag = tag;
+                self.unanswered = None;
                 self.extend(sent);
                 return Ok(());
             }
-            // The answer to an earlier renewal may have been lost.
             match self.place.read_record().await? {
-                Some((record, tag)) if record.has_holder_of(&self.record) => {
-                    self.record.renewal = record.renewal;
+                // The answer to an earlier renewal was lost, or one that hung was performed late.
+                Some((record, tag)) if self.has_sent(&record) => {
+                    self.record.renewal = self.record.renewal.max(record.renewal);
                     self.tag = tag;
+                    self.unanswered = None;
                 }
                 Some((record, tag)) if record.epoch < self.record.epoch && self.is_held() => {
                     tracing::warn!(host = %record.host, place = %self.place, "A late write has replaced the record; writing it again.");
                     self.record.renewal = self.record.renewal.max(record.renewal);
                     self.tag = tag;
+                }
+                Some((record, _)) if record.has_holder_of(&self.record) => {
+                    return Err(RenewalError::Lost(format!(
+                        "a copy of this service holds the lease in {} since {}: this machine was copied or reverted to a snapshot while the service was running",
+                        self.place, record.renewed_at
+                    )));
                 }
                 Some((record, _)) => {
                     return Err(RenewalError::Lost(format!(
@@ -244,6 +256,14 @@ impl Lease {
                 }
             }
         }
+    }
+
+    /// Whether this process has sent a record. A live copy of it, or itself before its machine was reverted to a snapshot,
+    /// has the same start, but sends the next renewal at another time.
+    fn has_sent(&self, record: &PlaceRecord) -> bool {
+        let is_own =
+            record.renewal <= self.record.renewal || self.unanswered == Some(record.renewed_at);
+        is_own && record.has_holder_of(&self.record)
     }
 
     fn is_held(&self) -> bool {

@@ -63,6 +63,7 @@ impl Place {
             timings: TIMINGS,
             record: self.of_b.clone(),
             tag: self.tag.clone(),
+            unanswered: None,
             until,
             resumed: None,
         }
@@ -117,4 +118,59 @@ async fn a_lease_that_has_ended_goes_on_when_no_other_holder_can_have_it() {
     tokio::time::sleep(TIMINGS.lease).await;
     assert!(renew(&mut lease).await.is_ok());
     assert!(lease.is_held());
+}
+
+#[tokio::test]
+async fn a_live_copy_of_a_service_loses_the_lease() {
+    let place = Place::new().await;
+    let lease = || place.lease_of_b(BootTime::now() + Duration::from_secs(9));
+    let (mut original, mut copy) = (lease(), lease());
+    assert!(renew(&mut original).await.is_ok());
+    // Else both renew in step.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert!(matches!(renew(&mut copy).await, Err(RenewalError::Lost(_))));
+    assert!(renew(&mut original).await.is_ok());
+    let mut reverted = lease();
+    let lost = renew(&mut reverted).await;
+    assert!(matches!(lost, Err(RenewalError::Lost(_))));
+    assert!(renew(&mut original).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_renewal_without_an_answer_ends_no_lease() {
+    let place = Place::new().await;
+    let mut lease = place.lease_of_b(BootTime::now() + Duration::from_secs(9));
+    // The folder is away, then it has the renewal although nobody has received that.
+    let (root, away) = (
+        place.dir.path().join("standby.json"),
+        place.dir.path().join("away"),
+    );
+    std::fs::rename(&root, &away).unwrap();
+    std::fs::create_dir(&root).unwrap();
+    assert!(matches!(
+        renew(&mut lease).await,
+        Err(RenewalError::Failed(_))
+    ));
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::rename(&away, &root).unwrap();
+    let unanswered = PlaceRecord {
+        renewal: lease.record.renewal + 1,
+        renewed_at: lease.unanswered.unwrap(),
+        ..lease.record.clone()
+    };
+    let replaced = place
+        .place
+        .replace_record(&unanswered, Some(&place.tag))
+        .await;
+    assert!(matches!(replaced.unwrap(), Replaced::Done(_)));
+    assert!(renew(&mut lease).await.is_ok());
+    assert!(renew(&mut lease).await.is_ok());
+
+    // A write that hung long ago is performed now.
+    let (_, tag) = place.place.read_record().await.unwrap().unwrap();
+    let late = place.place.replace_record(&unanswered, Some(&tag)).await;
+    assert!(matches!(late.unwrap(), Replaced::Done(_)));
+    let renewal = lease.record.renewal;
+    assert!(renew(&mut lease).await.is_ok());
+    assert_eq!(lease.record.renewal, renewal + 1);
 }
