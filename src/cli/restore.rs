@@ -88,6 +88,12 @@ A place that 'backup --to' wrote has only what was in the last backup: what was 
 This data folder then continues the series, and 'backup --to' of the other machine is refused there. To try a restore out, \
 copy the place.";
 
+/// Refusal to restore a file: the next start would find an older state than that in the place.
+const PLACE_IN_USE: &str = "\
+this data folder has worked with the place of a standby, whose state would replace the restored one. Stop the services of \
+both machines, remove standby.json from their data folders, remove STANDBY_PLACE or set it to an empty place, and try \
+again. Nothing was changed";
+
 /// Restore of a data folder.
 struct Restore {
     arguments: RestoreArgs,
@@ -121,6 +127,12 @@ pub(super) async fn restore(mut arguments: RestoreArgs) -> anyhow::Result<ExitCo
     if restore.arguments.latest {
         return take_over(Arc::new(restore)).await;
     }
+    let identity = StandbyIdentity::read(&restore.dir)
+        .with_context(|| format!("reading the identity of {}", restore.dir.display()))?;
+    ensure!(
+        identity.is_none_or(|identity| identity.renewal.is_none()),
+        PLACE_IN_USE
+    );
     let file = restore.arguments.file.as_deref().unwrap_or(Path::new(""));
     let backup = Backup::open(file).with_context(|| format!("reading {}", file.display()))?;
     restore.install(backup)?;

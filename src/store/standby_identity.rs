@@ -34,17 +34,26 @@ impl StandbyIdentity {
     /// # Errors
     /// If the file cannot be read or written.
     pub fn of_folder(dir: &Path) -> io::Result<Self> {
+        if let Some(identity) = Self::read(dir)? {
+            return Ok(identity);
+        }
+        let created = Self {
+            id: format!("{:032x}", fastrand::u128(..)),
+            epoch: None,
+            renewal: None,
+        };
+        created.save(dir)?;
+        Ok(created)
+    }
+
+    /// Reads the identity of a data folder. `None` if it has none.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read(dir: &Path) -> io::Result<Option<Self>> {
         match fs::read(dir.join(FILE)) {
-            Ok(json) => Ok(serde_json::from_slice(&json)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let created = Self {
-                    id: format!("{:032x}", fastrand::u128(..)),
-                    epoch: None,
-                    renewal: None,
-                };
-                created.save(dir)?;
-                Ok(created)
-            }
+            Ok(json) => Ok(Some(serde_json::from_slice(&json)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }

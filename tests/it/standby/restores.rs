@@ -1,4 +1,4 @@
-//! Restores beside a standby: the commands of the documentation, and an interrupted take-over.
+//! Restores beside a standby: the commands of the documentation, an interrupted take-over, and a backup from a file.
 
 use std::path::Path;
 
@@ -73,4 +73,31 @@ async fn an_interrupted_first_take_over_is_repeated() {
     assert!(stdout.contains("Restored "), "{stdout}");
     let _service = machines.start(&second);
     assert_eq!(cap(&second).await, json!(7));
+}
+
+/// The state in the place would replace what is restored from a file, so the command names the way around it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_not_restored_beside_the_state_in_a_place() {
+    let machines = Machines::new().await;
+    let first = machines.first_dir();
+    let file = first.with_file_name("backup");
+    let run_on_first = |arguments: &[&str]| {
+        let mut with_file = command(arguments);
+        let with_file = with_file.arg(&file).arg("--data-dir").arg(&first);
+        exit_and_output(&with_file.output().unwrap())
+    };
+    let service = machines.start(&first);
+    let (code, _, stderr) = run_on_first(&["backup", "--force"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(service.stop(), 0);
+    let (code, _, stderr) = run_on_first(&["restore", "--replace"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stderr.contains("remove standby.json from their data folders"),
+        "{stderr}"
+    );
+    std::fs::remove_file(first.join("standby.json")).unwrap();
+    let (code, stdout, stderr) = run_on_first(&["restore", "--replace"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("Restored "), "{stdout}");
 }
