@@ -99,6 +99,8 @@ pub struct StandbyStatus {
     lease_problem: Option<StandbyProblem>,
     /// Problem of backups and changes.
     ship_problem: Option<StandbyProblem>,
+    /// End of the time for which changes are acknowledged in spite of that problem.
+    acknowledged_until: BootTime,
     /// Sentence about who has taken over.
     lost: Option<String>,
 }
@@ -154,7 +156,11 @@ impl StandbyStatus {
         end_problem(&mut self.lease_problem);
     }
 
-    fn report_ship_problem(&mut self, error: &PlaceError, now: Timestamp) {
+    /// `until` limits the acknowledgements without a copy: the lease may last although only the small record is written.
+    fn report_ship_problem(&mut self, error: &PlaceError, now: Timestamp, until: BootTime) {
+        if self.ship_problem.is_none() {
+            self.acknowledged_until = until;
+        }
         report(&mut self.ship_problem, error, now);
     }
 
@@ -176,6 +182,11 @@ impl StandbyStatus {
     fn report_lost(&mut self, reason: String) {
         self.lost = Some(reason);
         self.leased_until = BootTime::default();
+    }
+
+    /// Whether changes are acknowledged although the place cannot be written.
+    fn is_excused(&self) -> bool {
+        self.ship_problem.is_some() && self.acknowledged_until > BootTime::now()
     }
 
     fn has_shipped(&self, commit: u64) -> bool {
@@ -368,9 +379,9 @@ impl Standby {
         .await;
     }
 
-    /// Waits until everything that was committed is in the place. Returns whether it can be acknowledged. Does not wait for
-    /// a place that cannot be written: while the lease lasts, what runs and vendors report is kept here rather than refused.
-    /// Nothing is acknowledged after the lease has ended, because another service may work without it.
+    /// Waits until everything that was committed is in the place. Returns whether it can be acknowledged. For as long as a
+    /// lease lasts, does not wait for a place that cannot be written: what runs and vendors report is kept here rather than
+    /// refused. Nothing is acknowledged after the lease has ended, because another service may work without it.
     pub async fn covered(&self) -> bool {
         self.covered_within(ACKNOWLEDGEMENT_TIMEOUT).await
     }
@@ -378,7 +389,7 @@ impl Standby {
     async fn covered_within(&self, limit: Duration) -> bool {
         let commit = self.store.last_commit();
         let is_done = |status: &StandbyStatus| {
-            status.has_shipped(commit) || status.ship_problem.is_some() || status.lost.is_some()
+            status.has_shipped(commit) || status.is_excused() || status.lost.is_some()
         };
         self.ships(limit, is_done).await && !self.status.borrow().has_lapsed()
     }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use store::{BackupHeader, ChangedRows, ChangesHeader, Store, back_up_snapshot};
 
+use super::boot_time::BootTime;
 use super::lease::BackupList;
 use super::place::{PlaceError, StandbyPlace, StoredBackup, surplus};
 use super::{StandbyStatus, StandbyTimings};
@@ -390,8 +391,9 @@ impl Shipper {
 
     fn report_problem(&self, error: &PlaceError) {
         let now = self.clock.now();
+        let until = self.timings.end_of_lease(BootTime::now());
         self.status
-            .send_modify(|status| status.report_ship_problem(error, now));
+            .send_modify(|status| status.report_ship_problem(error, now, until));
     }
 }
 

@@ -67,8 +67,14 @@ async fn only_what_is_in_the_place_is_acknowledged() {
         "one failed renewal says nothing about changes"
     );
     // A place that is away is a problem that is reported, and nobody is kept waiting by it while the lease lasts.
-    standby.set(|status| status.report_ship_problem(&away(), Timestamp::EPOCH));
+    let until = BootTime::now() + MINUTE;
+    standby.set(|status| status.report_ship_problem(&away(), Timestamp::EPOCH, until));
     assert!(covered(&standby).await);
+    standby.set(|status| status.acknowledged_until = BootTime::default());
+    assert!(!covered(&standby).await, "nothing reaches the place");
+    standby.set(|status| status.report_ship_problem(&away(), Timestamp::EPOCH, until));
+    assert!(!covered(&standby).await, "it is the same problem");
+    standby.set(|status| status.report_shipped(0, Timestamp::EPOCH));
     standby.set(|status| status.leased_until = BootTime::default());
     assert!(!covered(&standby).await, "another machine may work");
 }

@@ -5,9 +5,11 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fake_vendors::{BucketRefusal, FakeService, InjectedFault};
+use reqwest::Method;
+use serde_json::json;
 
 use super::{Machines, health, set_cap, wait_until};
-use crate::process::{ServiceProcess, command, exit_and_output, run};
+use crate::process::{ServiceProcess, command, control_request, exit_and_output, run};
 
 /// AWS answers so if the key has no right to list the bucket. It must not look like an empty place, or one that is away.
 #[tokio::test(flavor = "multi_thread")]
@@ -232,6 +234,34 @@ async fn a_series_of_backups_keeps_the_newest() {
         assert_eq!(code, 2, "{stderr}");
         assert!(stderr.contains(message), "{stderr}");
     }
+}
+
+/// Only small objects reach the place, so the lease lasts: a limit on the size of requests, or on the rights of a key.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_that_never_reach_the_place_are_not_acknowledged_for_long() {
+    let machines = Machines::new().await;
+    let first = machines.first_dir();
+    let service = machines.start(&first);
+    set_cap(&first, 5).await;
+    let bucket = machines.env.vendors.faults(FakeService::Bucket);
+    for _ in 0..100 {
+        bucket.inject_on_match("/changes-", InjectedFault::ErrorStatus(413));
+    }
+    set_cap(&first, 6).await;
+    // Longer than the lease.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let change = async || {
+        let body = json!({ "maxInProgressAiIssues": 7 });
+        control_request(&first, Method::PATCH, "/api/mappings/ENG", Some(body)).await
+    };
+    let (status, body) = change().await;
+    assert_eq!(status, 503, "{body}");
+    assert!(body.to_string().contains("not in the place"), "{body}");
+    let reasons = health(&service).await["reasons"].to_string();
+    assert!(reasons.contains("cannot be written"), "{reasons}");
+    bucket.clear();
+    wait_until_healthy(&service).await;
+    assert_eq!(change().await.0, 200);
 }
 
 async fn wait_until_healthy(service: &ServiceProcess) {
