@@ -375,6 +375,48 @@ async fn a_full_place_of_a_standby_loses_its_old_backups() {
     assert_eq!(code, 0, "{stderr}");
 }
 
+/// The record is all that an idle service and a start write.
+#[requires("mount")]
+#[tokio::test]
+async fn the_lease_in_a_full_place_is_kept_at_the_cost_of_old_backups() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Disk::mount(&dir.path().join("place"), 8);
+    let data = &dir.path().join("data");
+    let flags = ["--quick", "--standby-place", place.0.to_str().unwrap()];
+    let backups = || {
+        let entries = fs::read_dir(&place.0).unwrap().flatten();
+        entries.filter(|entry| entry.path().is_dir()).count()
+    };
+    let start_and_write_backups = || {
+        let began = Instant::now();
+        while backups() < 4 {
+            assert!(began.elapsed() < TIMEOUT, "{} backups", backups());
+            assert_eq!(ServiceProcess::start(data, &flags).stop(), 0);
+        }
+    };
+    start_and_write_backups();
+    place.fill_except(0);
+    let service = ServiceProcess::start(data, &flags);
+    let change = async || {
+        let mode = Some(json!({ "mode": "ci" }));
+        control_request(data, Method::POST, "/api/runner-mode", mode).await
+    };
+    assert_eq!(change().await.0, 200);
+    assert_eq!(service.stop(), 0);
+    fs::remove_file(place.0.join("filler")).unwrap();
+
+    start_and_write_backups();
+    let service = ServiceProcess::start(data, &flags);
+    assert_eq!(change().await.0, 200);
+    place.fill_except(0);
+    // Longer than the lease.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let client = client_builder().build().unwrap();
+    let health = client.get(&service.address).send().await.unwrap();
+    assert_eq!(health.status().as_u16(), 200);
+    assert_eq!(backups(), 1);
+}
+
 /// Four tickets get pull requests, although the disk is full for some seconds.
 #[requires("mount")]
 #[test]

@@ -120,14 +120,19 @@ impl Lease {
         let start = begin_start(&place, store, record.start.as_deref()).await?;
         folder.save_renewal(record.renewal + 1).await?;
         let sent = BootTime::now();
-        let record = PlaceRecord {
+        let mut record = PlaceRecord {
             renewal: record.renewal + 1,
             renewed_at: now,
             released: false,
             start: Some(start),
             ..record
         };
-        let tag = match place.replace_record(&record, tag.as_ref()).await? {
+        let mut replaced = place.replace_record(&record, tag.as_ref()).await;
+        if replaced.as_ref().is_err_and(PlaceError::is_full) {
+            place.make_space(&mut record.backups, 1).await;
+            replaced = place.replace_record(&record, tag.as_ref()).await;
+        }
+        let tag = match replaced? {
             Replaced::Done(tag) => tag,
             Replaced::Changed => {
                 return Err(StartError::Contended {

@@ -304,6 +304,30 @@ impl StandbyPlace {
         Ok(file.map(|object| object.bytes))
     }
 
+    /// Removes all backups but this number of the newest from the place and the list, because the place is full.
+    pub(super) async fn make_space(&self, backups: &mut Vec<StoredBackup>, kept: usize) {
+        let removed = self.remove_backups(surplus(backups, kept)).await;
+        if !removed.is_empty() {
+            tracing::warn!(place = %self, backups = removed.len(), "Removed old backups, because the place of the standby is full.");
+            backups.retain(|backup| !removed.contains(&backup.name));
+        }
+    }
+
+    /// Removes backups. Returns the names of those that are gone.
+    pub(super) async fn remove_backups(&self, names: Vec<String>) -> Vec<String> {
+        let mut removed = Vec::new();
+        for name in names {
+            match self.remove_backup(&name).await {
+                Ok(()) => removed.push(name),
+                // Tried again with the next backup.
+                Err(error) => {
+                    tracing::warn!(backup = name, %error, "Failed to remove an old backup.");
+                }
+            }
+        }
+        removed
+    }
+
     /// Removes a backup and the rows that changed after it.
     pub(super) async fn remove_backup(&self, backup: &str) -> Result<(), PlaceError> {
         self.remove_numbered(|number| changes_name(backup, number))

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use store::{BackupHeader, ChangedRows, ChangesHeader, Store, back_up_snapshot};
 
 use super::boot_time::BootTime;
-use super::lease::BackupList;
+use super::lease::{BackupList, MIN_PAUSE};
 use super::place::{PlaceError, StandbyPlace, StoredBackup, surplus};
 use super::{StandbyStatus, StandbyTimings};
 use crate::clock::Clock;
@@ -142,7 +142,6 @@ impl Shipper {
                 self.begin_upload_if_due().await;
             }
             self.ship().await;
-            // Also if only the lease could not be renewed.
             let is_full = self.status.borrow().is_full();
             if is_full {
                 self.make_space().await;
@@ -151,9 +150,12 @@ impl Shipper {
                 return;
             }
             let wake_up = self.next_wake_up();
+            let mut status = self.status.subscribe();
             let finished = tokio::select! {
                 () = self.demand.notified() => None,
                 () = tokio::time::sleep_until(wake_up) => None,
+                // A renewal has met the end of the space, or has found some again.
+                _ = status.wait_for(|status| status.is_full() != is_full) => None,
                 () = stop.requested(), if !is_stopping => None,
                 finished = self.progress.background.finished() => Some(finished),
             };
@@ -199,7 +201,10 @@ impl Shipper {
         self.backups.retain(|backup| backup.name != name);
         self.backups.push(StoredBackup::begun(name.clone(), now));
         // Listed before it is written, so that what an interrupted upload left is found and removed.
-        self.list().await;
+        if !self.list().await {
+            self.delay_upload();
+            return Ok(());
+        }
         let (place, to, tx) = (self.place.clone(), name.clone(), snapshot.tx);
         let write = move |out: &mut dyn Write| back_up_snapshot(&tx, now, out);
         let work = Box::pin(async move { place.write_backup(&to, write).await });
@@ -224,7 +229,11 @@ impl Shipper {
                 if let Some(entry) = entries.find(|backup| backup.name == name) {
                     entry.complete(parts, &header);
                 }
-                self.list().await;
+                // In the record, the backup before this one is the newest that is complete.
+                while !self.list().await {
+                    self.place.make_space(&mut self.backups, 2).await;
+                    tokio::time::sleep(MIN_PAUSE).await;
+                }
                 self.progress.current = Some(upload.backup);
                 (self.progress.failed_uploads, self.progress.retry_at) = (0, None);
                 tracing::info!(backup = name, parts, place = %self.place, "Wrote a backup for the standby.");
@@ -254,14 +263,19 @@ impl Shipper {
         self.progress.retry_at = Some(Instant::now() + pause);
     }
 
-    /// Writes the list of backups into the record.
-    async fn list(&mut self) {
+    /// Writes the list of backups into the record. Returns whether it is there: not if the place is full.
+    async fn list(&mut self) -> bool {
         let version = self.lists.borrow().version + 1;
         let backups = self.backups.clone();
         let mut status = self.status.subscribe();
         self.lists.send_replace(BackupList { version, backups });
+        let is_full = |status: &StandbyStatus| {
+            let problem = status.lease_problem.as_ref();
+            problem.is_some_and(|problem| problem.is_full)
+        };
+        let done = status.wait_for(|status| status.listed >= version || is_full(status));
         // Fails only when this process ends.
-        let _ = status.wait_for(|status| status.listed >= version).await;
+        done.await.is_ok_and(|status| status.listed >= version)
     }
 
     /// Begins to remove backups beyond those that are kept, and those whose upload was interrupted.
@@ -271,7 +285,8 @@ impl Shipper {
             return;
         }
         let place = self.place.clone();
-        self.progress.background = Background::Removal(Box::pin(remove(place, names)));
+        let removal = async move { place.remove_backups(names).await };
+        self.progress.background = Background::Removal(Box::pin(removal));
     }
 
     /// Removes all backups but the newest one, so that changes and the record can be written to a full place.
@@ -279,24 +294,15 @@ impl Shipper {
         if let Background::Upload(_) = std::mem::take(&mut self.progress.background) {
             self.delay_upload();
         }
-        let names = surplus(&self.backups, 1);
-        let removed = remove(self.place.clone(), names).await;
-        if !removed.is_empty() {
-            tracing::warn!(place = %self.place, backups = removed.len(), "Removed old backups, because the place of the standby is full.");
-            self.forget(&removed);
-        }
-    }
-
-    /// Removes backups from the list. The next renewal writes it.
-    fn forget(&mut self, removed: &[String]) {
-        self.backups
-            .retain(|backup| !removed.contains(&backup.name));
+        self.place.make_space(&mut self.backups, 1).await;
     }
 
     async fn finish_removal(&mut self, removed: &[String]) {
         self.progress.background = Background::Idle;
         if !removed.is_empty() {
-            self.forget(removed);
+            self.backups
+                .retain(|backup| !removed.contains(&backup.name));
+            // If the place is full, the next list is without them, too.
             self.list().await;
         }
     }
@@ -395,21 +401,6 @@ impl Shipper {
         self.status
             .send_modify(|status| status.report_ship_problem(error, now, until));
     }
-}
-
-/// Removes backups. Returns the names of those that are gone.
-async fn remove(place: StandbyPlace, names: Vec<String>) -> Vec<String> {
-    let mut removed = Vec::new();
-    for name in names {
-        match place.remove_backup(&name).await {
-            Ok(()) => removed.push(name),
-            // Tried again with the next backup.
-            Err(error) => {
-                tracing::warn!(backup = name, %error, "Failed to remove an old backup.");
-            }
-        }
-    }
-    removed
 }
 
 /// Writes the next file of changed rows of a backup.

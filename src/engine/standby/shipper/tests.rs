@@ -161,3 +161,52 @@ async fn removed_files_of_changes_are_damage() {
         std::fs::write(&file, content).unwrap();
     }
 }
+
+/// A renewal may be the first to find no space, so nothing must wait for it before old backups are removed.
+#[tokio::test]
+async fn a_record_in_a_full_place_keeps_no_backup_from_being_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut shipper = shipper(dir.path());
+    for _ in 0..3 {
+        shipper.begin_upload().await.unwrap();
+        shipper.finish_background().await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let full = vendors::object_store::ObjectStoreError::Folder {
+        action: "writing",
+        path: String::new(),
+        cause: std::io::ErrorKind::StorageFull.into(),
+    };
+    let full = PlaceError::from(full);
+    shipper.status.send_modify(|status| {
+        status.listed = 0;
+        status.report_lease_problem(&full, Timestamp::EPOCH);
+    });
+    let begun = shipper.begin_upload();
+    let begun = tokio::time::timeout(Duration::from_secs(5), begun).await;
+    begun.unwrap().unwrap();
+    assert!(matches!(shipper.progress.background, Background::Idle));
+    assert!(shipper.progress.retry_at.is_some());
+    shipper.make_space().await;
+    assert_eq!(shipper.backups.len(), 1);
+    assert!(shipper.backups[0].parts.is_some());
+
+    // A backup that is complete is kept with the one before it, which is the last in the record, until it is there, too.
+    shipper.status.send_modify(|status| {
+        status.listed = u64::MAX;
+        status.end_lease_problem();
+    });
+    shipper.begin_upload().await.unwrap();
+    shipper.status.send_modify(|status| {
+        status.listed = 0;
+        status.report_lease_problem(&full, Timestamp::EPOCH);
+    });
+    let status = shipper.status.clone();
+    let listed = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        status.send_modify(|status| status.listed = u64::MAX);
+    };
+    tokio::join!(shipper.finish_background(), listed);
+    assert_eq!(shipper.backups.len(), 2);
+    assert!(shipper.progress.current.is_some());
+}
