@@ -17,7 +17,7 @@ use engine::standby::take_over::{
 use engine::standby::{PlaceRecord, StandbyPlace};
 use store::{
     Backup, BackupError, ReplacedFiles, RestoredSecrets, SECRETS_KEY_FILE, STORE_FILE,
-    StagedRestore, StandbyIdentity, Store, remove_replaced_stores, standby_starts,
+    StagedRestore, StandbyIdentity, Store, TemporaryFolder, remove_replaced_stores, standby_starts,
 };
 
 use vendors::http::Redactor;
@@ -25,7 +25,7 @@ use vendors::http::Redactor;
 use super::backup::key_file_path;
 use super::local_service::{ControlClient, ServiceLocation};
 
-/// Folder in the data folder for objects of a place. The next restore removes what an interrupted one has left.
+/// Folder in the data folder for objects of a place.
 const FETCHED_DIR: &str = ".restore.fetched";
 
 /// Number of replaced stores that a take-over with --when-free keeps: a service manager repeats it.
@@ -208,39 +208,23 @@ async fn fetch_and_install(
     record: PlaceRecord,
     identity: StandbyIdentity,
 ) -> anyhow::Result<()> {
-    let fetched = restore.dir.join(FETCHED_DIR);
-    // What an interrupted restore has left.
-    remove_folder(&fetched)?;
-    std::fs::create_dir(&fetched).context("creating a temporary folder")?;
-    let installed = async {
-        let backup = fetch(place, &record, &fetched).await;
-        let backup = backup.with_context(|| format!("reading the latest backup in {place}"))?;
-        // On a thread of its own, beside the renewals of the lease.
-        let install = move || {
-            restore.install(backup)?;
-            let epoch = Some(record.epoch);
-            StandbyIdentity { epoch, ..identity }.save(&restore.dir)?;
-            if restore.arguments.when_free
-                && let Err(error) = remove_replaced_stores(&restore.dir, KEPT_STORES)
-            {
-                println!("Stores that earlier restores have replaced are still there: {error}.");
-            }
-            Ok(())
-        };
-        tasks::spawn_blocking(install).await?
-    };
-    let installed = installed.await;
-    remove_folder(&fetched)?;
-    installed
-}
-
-fn remove_folder(path: &Path) -> anyhow::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("removing {}", path.display()))
+    let fetched = TemporaryFolder::create(&restore.dir, FETCHED_DIR)
+        .with_context(|| format!("creating {FETCHED_DIR} in {}", restore.dir.display()))?;
+    let backup = fetch(place, &record, fetched.path()).await;
+    let backup = backup.with_context(|| format!("reading the latest backup in {place}"))?;
+    // On a thread of its own, beside the renewals of the lease.
+    let install = move || {
+        restore.install(backup)?;
+        let epoch = Some(record.epoch);
+        StandbyIdentity { epoch, ..identity }.save(&restore.dir)?;
+        if restore.arguments.when_free
+            && let Err(error) = remove_replaced_stores(&restore.dir, KEPT_STORES)
+        {
+            println!("Stores that earlier restores have replaced are still there: {error}.");
         }
-        _ => Ok(()),
-    }
+        Ok(())
+    };
+    tasks::spawn_blocking(install).await?
 }
 
 impl Restore {

@@ -96,7 +96,9 @@ pub use error::{StoreError, StoreResult};
 pub use key_file::SECRETS_KEY_FILE;
 pub use migrations::supports_schema;
 pub use reader::StoreReader;
-pub use restore::{ReplacedFiles, RestoredSecrets, StagedRestore, remove_replaced_stores};
+pub use restore::{
+    ReplacedFiles, RestoredSecrets, StagedRestore, TemporaryFolder, remove_replaced_stores,
+};
 pub use standby_identity::StandbyIdentity;
 pub use table::{ReadTx, ReadableTx, WriteTx};
 pub use writer::{CommitMetrics, CommitStats};

@@ -27,11 +27,15 @@ use super::{CACHE_BYTES, STORE_FILE, StoreResult, migrations, secrets};
 /// Folder in the data directory in which the new store is created.
 const STAGING_DIR: &str = ".restore.new";
 
+/// Folder in a data folder for files of a restore. Dropping it removes it.
+pub struct TemporaryFolder(PathBuf);
+
 /// Store created from a backup, not installed yet. Dropping it removes its files.
 pub struct StagedRestore {
     header: BackupHeader,
     dir: PathBuf,
     db: Database,
+    stage: TemporaryFolder,
     /// Current store, locked so that no service starts meanwhile.
     current: Option<File>,
 }
@@ -54,6 +58,39 @@ pub struct ReplacedFiles {
     pub key: Option<PathBuf>,
 }
 
+impl TemporaryFolder {
+    /// Creates an empty folder of this name in a data folder, for its owner only. Removes what an interrupted restore has
+    /// left there.
+    ///
+    /// # Errors
+    /// If the folder cannot be created.
+    pub fn create(data_dir: &Path, name: &str) -> io::Result<Self> {
+        fs::create_dir_all(data_dir)?;
+        let path = data_dir.join(name);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        DirBuilder::new().mode(0o700).create(&path)?;
+        let folder = Self(path);
+        // Else a restore of the service's user could not remove what one of root has left.
+        copy_owner(data_dir, folder.path())?;
+        Ok(folder)
+    }
+
+    /// Path of the folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        // Remaining files are removed by the next restore.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 impl StagedRestore {
     /// Creates a store from a backup in a staging folder of `dir`, migrates an older schema and verifies that
     /// every row can be read. The outcome of every outbox entry is marked as unknown: its effect may have
@@ -67,13 +104,10 @@ impl StagedRestore {
         secrets: RestoredSecrets,
         now: Timestamp,
     ) -> Result<Self, BackupError> {
-        fs::create_dir_all(dir)?;
         let current = lock_store(&dir.join(STORE_FILE))?;
-        let stage = dir.join(STAGING_DIR);
-        remove_stage(&stage)?;
-        DirBuilder::new().mode(0o700).create(&stage)?;
+        let stage = TemporaryFolder::create(dir, STAGING_DIR)?;
         let create = || {
-            let db = fill(&mut backup, &stage.join(STORE_FILE), secrets)?;
+            let db = fill(&mut backup, &stage.path().join(STORE_FILE), secrets)?;
             migrations::migrate_to_latest(&db)?;
             mark_outcomes_unknown(&db, now)?;
             read_all(&db)?;
@@ -81,19 +115,13 @@ impl StagedRestore {
         };
         // redb panics on keys that do not have the form of their type.
         let created = catch_unwind(AssertUnwindSafe(create));
-        match created.unwrap_or(Err(BackupError::Damaged)) {
-            Ok(db) => Ok(Self {
-                header: backup.header,
-                dir: dir.to_owned(),
-                db,
-                current,
-            }),
-            Err(error) => {
-                // The first error is the one to return.
-                let _ = remove_stage(&stage);
-                Err(error)
-            }
-        }
+        Ok(Self {
+            db: created.unwrap_or(Err(BackupError::Damaged))?,
+            header: backup.header,
+            dir: dir.to_owned(),
+            stage,
+            current,
+        })
     }
 
     /// Header of the backup.
@@ -117,7 +145,10 @@ impl StagedRestore {
         now: Timestamp,
     ) -> Result<ReplacedFiles, BackupError> {
         let mut replaced = ReplacedFiles::default();
-        let (from, to) = (self.stage().join(STORE_FILE), self.dir.join(STORE_FILE));
+        let (from, to) = (
+            self.stage.path().join(STORE_FILE),
+            self.dir.join(STORE_FILE),
+        );
         fs::set_permissions(&from, Permissions::from_mode(0o600))?;
         copy_owner(&self.dir, &from)?;
         File::open(&from)?.sync_all()?;
@@ -148,17 +179,6 @@ impl StagedRestore {
     pub(super) fn read<T>(&self, f: impl FnOnce(&ReadTx) -> T) -> T {
         f(&ReadTx::new(self.db.begin_read().unwrap()))
     }
-
-    fn stage(&self) -> PathBuf {
-        self.dir.join(STAGING_DIR)
-    }
-}
-
-impl Drop for StagedRestore {
-    fn drop(&mut self) {
-        // Remaining files are removed by the next restore.
-        let _ = remove_stage(&self.stage());
-    }
 }
 
 /// Locks the current store, as the service does. Returns `None` if there is no store.
@@ -172,13 +192,6 @@ fn lock_store(path: &Path) -> Result<Option<File>, BackupError> {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Err(BackupError::ServiceRunning),
         Err(TryLockError::Error(error)) => Err(error.into()),
-    }
-}
-
-fn remove_stage(stage: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(stage) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -1,10 +1,13 @@
 //! Restores beside a standby: the commands of the documentation, an interrupted take-over, and a backup from a file.
 
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
+use std::time::Duration;
 
+use fake_vendors::{FakeService, FaultRates};
 use serde_json::{Value, json};
 
-use super::{Machines, cap, set_cap};
+use super::{Machines, cap, set_cap, wait_until};
 use crate::process::{ServiceProcess, command, exit_and_output};
 
 /// Runs `restore --latest` as the documentation names it. Everything else is in the file of the service.
@@ -100,4 +103,37 @@ async fn a_file_is_not_restored_beside_the_state_in_a_place() {
     let (code, stdout, stderr) = run_on_first(&["restore", "--replace"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("Restored "), "{stdout}");
+}
+
+/// Root restores for the user of the service, whose own restores must be able to remove what an aborted one leaves.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_an_aborted_restore_belong_to_the_user_of_the_service() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const USER: u32 = 65_534;
+    let machines = Machines::new().await;
+    let (first, second) = (machines.first_dir(), machines.second_dir());
+    let service = machines.start(&first);
+    // When a backup is complete.
+    set_cap(&first, 7).await;
+    service.kill();
+    std::fs::create_dir(&second).unwrap();
+    chown(&second, Some(USER), Some(USER)).unwrap();
+    let latency = Duration::from_secs(1);
+    let bucket = machines.env.vendors.faults(FakeService::Bucket);
+    bucket.set_rates(FaultRates {
+        latency,
+        ..FaultRates::default()
+    });
+    let place = machines.env.vendors.bucket().address();
+    let mut restore = command(&["restore", "--latest", "--when-free", "--from", &place]);
+    let restore = restore.args(machines.access(&second)).arg("--data-dir");
+    let mut restore = restore.arg(&second).spawn().unwrap();
+    let fetched = second.join(".restore.fetched");
+    wait_until("a folder for what is fetched", || fetched.exists()).await;
+    restore.kill().unwrap();
+    restore.wait().unwrap();
+    let left = std::fs::metadata(&fetched).unwrap();
+    assert_eq!((left.uid(), left.mode() & 0o777), (USER, 0o700));
 }
