@@ -18,7 +18,7 @@ use store::{Backup, SECRETS_KEY_FILE, StandbyIdentity};
 
 use vendors::http::Redactor;
 
-use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
+use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open, require_store};
 
 /// Arguments of `backup`.
 #[derive(Debug, clap::Args)]
@@ -122,6 +122,8 @@ pub(super) async fn backup(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
 async fn write_series(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
     let (to, every) = (arguments.to.unwrap_or_default(), arguments.every);
     let dir = arguments.location.data_dir();
+    // Else an identity would be written into a folder that no service uses.
+    require_store(dir)?;
     let file = arguments.location.env_file.as_deref();
     let variables = file.and_then(|file| EnvFile::read(file).ok());
     let (place, proxies) = arguments.place.into_config(&to, variables.as_ref())?;
@@ -149,10 +151,12 @@ async fn write_series(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
 
 /// Adds a backup of the service to a series. Returns its time.
 async fn add_backup(series: &mut BackupSeries, dir: &Path) -> anyhow::Result<Timestamp> {
-    let mut temporary = NamedTempFile::new_in(dir)?;
-    write_backup(dir, temporary.as_file_mut()).await?;
-    let taken_at = Backup::open(temporary.path())?.header.taken_at;
-    series.add(temporary.path().to_owned(), taken_at).await?;
+    // Without a name, so that nothing is left when this process is stopped.
+    let mut file = tempfile::tempfile_in(dir)?;
+    write_backup(dir, &mut file).await?;
+    let header = Backup::of_file(file.try_clone()?)?.header;
+    let taken_at = header.taken_at;
+    series.add(file, header).await?;
     Ok(taken_at)
 }
 

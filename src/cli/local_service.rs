@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use serde_json::Value;
 use tokio::net::UnixStream;
 
@@ -77,12 +77,7 @@ pub(super) async fn connect_or_open(dir: &Path) -> anyhow::Result<ServiceOrStore
         if let Some(service) = ControlClient::connect(dir).await? {
             return Ok(ServiceOrStore::Running(service));
         }
-        if !dir.join(STORE_FILE).exists() {
-            bail!(
-                "there is no store in {}; set the data folder of the service with --data-dir, DATA_DIR or --env-file",
-                dir.display()
-            );
-        }
+        require_store(dir)?;
         match Store::open(dir) {
             Ok(store) => return Ok(ServiceOrStore::Stopped(store)),
             Err(StoreError::InUse { .. }) if started.elapsed() < CONNECT_TIMEOUT => {
@@ -95,6 +90,19 @@ pub(super) async fn connect_or_open(dir: &Path) -> anyhow::Result<ServiceOrStore
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Checks that a data folder has a store.
+///
+/// # Errors
+/// If it has none.
+pub(super) fn require_store(dir: &Path) -> anyhow::Result<()> {
+    ensure!(
+        dir.join(STORE_FILE).exists(),
+        "there is no store in {}; set the data folder of the service with --data-dir, DATA_DIR or --env-file",
+        dir.display()
+    );
+    Ok(())
 }
 
 /// Client of the control socket of a running service.

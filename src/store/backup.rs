@@ -5,6 +5,7 @@
 //! blocked. Logs of runs are left out. The format is independent of redb's file format; [`restore`](super::restore) creates a new file
 //! from it.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -193,7 +194,15 @@ impl Backup {
     /// # Errors
     /// If the file is not a backup, is truncated or was changed.
     pub fn open(path: &Path) -> Result<Self, BackupError> {
-        let mut input = records::open_verified(path, MAGIC)?;
+        Self::of_file(File::open(path)?)
+    }
+
+    /// Reads a backup in an open file from its beginning, and verifies its digest.
+    ///
+    /// # Errors
+    /// If the file is not a backup, is truncated or was changed.
+    pub fn of_file(file: File) -> Result<Self, BackupError> {
+        let mut input = records::verified(file, MAGIC)?;
         let header = records::read_header(&mut input, HEADER)?;
         Ok(Self {
             header,

@@ -3,6 +3,7 @@
 //! A file has a header, the rows in the order in which they changed, and a digest (see [`records`]). It applies to one
 //! backup, and follows the file with the number before its own.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -86,7 +87,7 @@ impl ChangesFile {
     /// # Errors
     /// If the file has another format, is truncated or was changed.
     pub fn open(path: &Path) -> Result<Self, BackupError> {
-        let mut input = records::open_verified(path, MAGIC)?;
+        let mut input = records::verified(File::open(path)?, MAGIC)?;
         let header = records::read_header(&mut input, HEADER)?;
         Ok(Self { header, input })
     }

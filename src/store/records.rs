@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::path::Path;
 
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use serde::de::DeserializeOwned;
@@ -16,9 +15,9 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Content of a file between its first line and its digest.
 pub(super) type Input<R = BufReader<File>> = io::Take<R>;
 
-/// Opens a file of the format that `first_line` names, and verifies its digest.
-pub(super) fn open_verified(path: &Path, first_line: &[u8]) -> Result<Input, BackupError> {
-    let mut file = File::open(path)?;
+/// Reads a file of the format that `first_line` names from its beginning, and verifies its digest.
+pub(super) fn verified(mut file: File, first_line: &[u8]) -> Result<Input, BackupError> {
+    file.rewind()?;
     let length = file.metadata()?.len();
     let mut begin = vec![0; first_line.len()];
     match file.read_exact(&mut begin) {

@@ -2,10 +2,10 @@
 //! service from working with what is restored.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::io::Seek;
 
 use domain::time::Timestamp;
-use store::{Backup, BackupError, StandbyIdentity};
+use store::{BackupError, BackupHeader, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
 use super::place::{
@@ -99,11 +99,12 @@ impl BackupSeries {
         })
     }
 
-    /// Adds a backup, and removes those that are no longer kept.
+    /// Adds a backup with its header, and removes those that are no longer kept.
     ///
     /// # Errors
     /// If the file or the place cannot be used, or another service uses the place by now.
-    pub async fn add(&mut self, file: PathBuf, taken_at: Timestamp) -> Result<(), SeriesError> {
+    pub async fn add(&mut self, mut file: File, header: BackupHeader) -> Result<(), SeriesError> {
+        let taken_at = header.taken_at;
         let name = format!(
             "{:08}-{}",
             self.record.epoch,
@@ -116,11 +117,10 @@ impl BackupSeries {
         self.record.backups.push(stored);
         self.list(taken_at).await?;
         let copy = move |out: &mut dyn std::io::Write| {
-            let header = Backup::open(&file)?.header;
-            std::io::copy(&mut File::open(&file)?, out)?;
-            Ok::<_, BackupError>(header)
+            file.rewind()?;
+            Ok::<_, BackupError>(std::io::copy(&mut file, out)?)
         };
-        let (parts, header) = self.place.write_backup(&name, copy).await?;
+        let (parts, _) = self.place.write_backup(&name, copy).await?;
         if let Some(written) = self.record.backups.last_mut() {
             written.complete(parts, &header);
         }

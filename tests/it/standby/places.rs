@@ -236,6 +236,44 @@ async fn a_series_of_backups_keeps_the_newest() {
     }
 }
 
+/// A backup that is interrupted leaves no copy of the store in the data folder.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_backup_of_a_series_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, place) = (dir.path().join("data"), dir.path().join("place"));
+    let backup_to_place = || {
+        let mut backup = command(&["backup", "--every", "1s", "--to"]);
+        backup.arg(&place).arg("--data-dir").arg(&data);
+        backup
+    };
+    std::fs::create_dir(&place).unwrap();
+    // A wrong folder is not created, and a backup of it does not begin later.
+    let (code, _, stderr) = exit_and_output(&backup_to_place().output().unwrap());
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("there is no store in"), "{stderr}");
+    assert!(!data.exists());
+
+    assert_eq!(ServiceProcess::start(&data, &[]).stop(), 0);
+    // The backup waits for the lock of the place with the whole file at hand.
+    let lock = std::fs::File::create(place.join(".lock")).unwrap();
+    lock.lock().unwrap();
+    let files = || {
+        let entries = std::fs::read_dir(&data).unwrap().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = files();
+    let mut backup = backup_to_place().spawn().unwrap();
+    wait_until("an identity of the folder", || files() != before).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    backup.kill().unwrap();
+    backup.wait().unwrap();
+    let mut after = files();
+    after.retain(|name| !before.contains(name));
+    assert_eq!(after, ["standby.json"]);
+}
+
 /// Only small objects reach the place, so the lease lasts: a limit on the size of requests, or on the rights of a key.
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_that_never_reach_the_place_are_not_acknowledged_for_long() {
