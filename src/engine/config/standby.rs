@@ -158,7 +158,10 @@ impl PlaceConfig {
         if !place.contains("://") {
             return Ok(PlaceConfig::Folder(PathBuf::from(place)));
         }
-        let set = |value: Option<String>| value.filter(|text| !text.trim().is_empty());
+        let set = |value: Option<String>| {
+            let value = value.map(|text| text.trim().to_owned());
+            value.filter(|text| !text.is_empty())
+        };
         let endpoint = set(bucket.aws_endpoint_url);
         let has_path = |url: &String| {
             url.split_once("://")

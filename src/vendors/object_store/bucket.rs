@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use reqwest::Url;
 
 use domain::crypto::aws_signature::{AwsKey, AwsRequest};
 use domain::secret::Secret;
@@ -29,7 +30,7 @@ pub struct BucketAddress {
     pub bucket: String,
     /// Prefix of the names of objects, without slashes at its ends. May be empty.
     pub prefix: String,
-    /// Base URL of the service; `None` for AWS.
+    /// Origin of the service's URL; `None` for AWS.
     pub endpoint: Option<String>,
 }
 
@@ -52,10 +53,18 @@ impl BucketAddress {
         let rest = address.strip_prefix("s3://")?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        (bucket.len() >= 3 && bucket.bytes().all(is_valid)).then(|| Self {
+        let is_valid_bucket = bucket.len() >= 3 && bucket.bytes().all(is_valid);
+        // Requests do not have these, but their signatures would.
+        let is_valid_prefix = !prefix.split('/').any(|part| matches!(part, "." | ".."));
+        // Signed as it is sent: in small letters, and without a port that is the default.
+        let origin = |url: String| match Url::parse(&url) {
+            Ok(parsed) => parsed.origin().ascii_serialization(),
+            Err(_) => url,
+        };
+        (is_valid_bucket && is_valid_prefix).then(|| Self {
             bucket: bucket.to_owned(),
             prefix: prefix.trim_matches('/').to_owned(),
-            endpoint: endpoint.map(|url| url.trim_end_matches('/').to_owned()),
+            endpoint: endpoint.map(origin),
         })
     }
 
@@ -239,7 +248,21 @@ mod tests {
             located("s3://team/p", Some("http://127.0.0.1:9000/")),
             "http://127.0.0.1:9000 /team/p/a/b.json"
         );
-        for invalid in ["team", "s3://", "s3://a", "s3://te am/x", "s3:///x"] {
+        // The request has the host in this form, so the signature must, too.
+        assert_eq!(
+            located("s3://team", Some(" https://MinIO.example:443/ ")),
+            "https://minio.example /team/a/b.json"
+        );
+        let invalid = [
+            "team",
+            "s3://",
+            "s3://a",
+            "s3://te am/x",
+            "s3:///x",
+            "s3://team/..",
+            "s3://team/a/./b",
+        ];
+        for invalid in invalid {
             assert_eq!(BucketAddress::parse(invalid, None), None, "{invalid}");
         }
     }
