@@ -404,22 +404,23 @@ async fn fetch_parts(
 }
 
 /// Fetches the files of changed rows. Returns their paths. One that is missing before another, or before the number in the
-/// record, was removed.
+/// record, was removed, unless a holder that still writes has written both since the first was looked for.
 async fn fetch_changes(
     place: &StandbyPlace,
     backup: &StoredBackup,
     dir: &Path,
 ) -> Result<Vec<PathBuf>, TakeOverError> {
     let mut paths = Vec::new();
+    let mut last_gap = None;
     loop {
         let first = paths.len() as u64 + 1;
         let numbers = first..first + CONCURRENT_READS;
         let reads = numbers.map(|number| place.read_changes(&backup.name, number));
         let files: Vec<Option<Bytes>> = try_join_all(reads).await?;
-        let mut is_end = false;
+        let (mut is_end, mut has_gap) = (false, false);
         for file in files {
             match file {
-                Some(_) if is_end => return Err(BackupError::Damaged.into()),
+                Some(_) if is_end => has_gap = true,
                 Some(file) => {
                     let path = dir.join(format!("changes-{}", paths.len() + 1));
                     tokio::fs::write(&path, &file).await?;
@@ -428,8 +429,11 @@ async fn fetch_changes(
                 None => is_end = true,
             }
         }
+        if has_gap && last_gap.replace(paths.len()) != Some(paths.len()) {
+            continue;
+        }
         if is_end {
-            return match (paths.len() as u64) < backup.changes {
+            return match has_gap || (paths.len() as u64) < backup.changes {
                 true => Err(BackupError::Damaged.into()),
                 false => Ok(paths),
             };

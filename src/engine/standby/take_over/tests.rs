@@ -7,7 +7,7 @@ use crate::config::{PlaceConfig, ProxyConfig};
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
 struct Place {
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     place: StandbyPlace,
 }
 
@@ -27,7 +27,7 @@ impl Place {
             ..PlaceRecord::first(&identity("a"), lease_ms, Timestamp::EPOCH)
         };
         place.replace_record(&record, None).await.unwrap();
-        Self { _dir: dir, place }
+        Self { dir, place }
     }
 
     async fn claim(&self, id: &str, has_key: bool) -> Result<ClaimedLease, TakeOverError> {
@@ -148,4 +148,33 @@ async fn only_a_first_start_that_was_interrupted_restores_nothing() {
     .await;
     assert_eq!(relation_of("a", None).await, StoreRelation::Current);
     assert_eq!(relation_of("b", None).await, StoreRelation::Unknown);
+}
+
+/// A holder whose lease has ended may still write.
+#[tokio::test]
+async fn files_that_are_written_while_others_are_read_are_not_damaged() {
+    let place = Place::of_a(Duration::from_secs(60), |_| {}).await;
+    let folder = place.dir.path().join("1");
+    let path = |number: u64| folder.join(format!("changes-{number:06}"));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(path(1), "1").unwrap();
+    // Keeps the reader of this one waiting until the one before it is there.
+    let made = std::process::Command::new("mkfifo").arg(path(3)).status();
+    assert!(made.unwrap().success());
+    let (second, third, kept) = (path(2), path(3), folder.join("kept"));
+    let write = tasks::spawn_blocking(move || {
+        let mut waiting = std::fs::File::create(&third).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::write(second, "2").unwrap();
+        std::fs::write(&kept, "3").unwrap();
+        std::fs::rename(&kept, &third).unwrap();
+        std::io::Write::write_all(&mut waiting, b"3").unwrap();
+    });
+    let backup = place.record().await.backups.remove(0);
+    let target = tempfile::tempdir().unwrap();
+    let fetched = fetch_changes(&place.place, &backup, target.path()).await;
+    write.await.unwrap();
+    let content = |path: &PathBuf| std::fs::read_to_string(path).unwrap();
+    let fetched: Vec<String> = fetched.unwrap().iter().map(content).collect();
+    assert_eq!(fetched, ["1", "2", "3"]);
 }
