@@ -237,7 +237,14 @@ impl TestEnv {
         let store = open_store(&dir.path().join("data")).await;
         let app_options = AppOptions {
             clock: options.engine.clock(),
-            timings: short_timings(),
+            timings: match options.engine {
+                EngineMode::Running => short_timings(),
+                // Several ticks happen at the same time.
+                EngineMode::Manual(_) => Timings {
+                    run_monitor_interval: Duration::ZERO,
+                    ..short_timings()
+                },
+            },
             program: Some(
                 options
                     .program
