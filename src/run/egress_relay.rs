@@ -4,6 +4,7 @@
 //! It adds the nonce of the session, so that children need none, and turns requests for plain HTTP into tunnels, which
 //! are all that the service offers. While the service restarts, new connections wait.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -74,23 +75,22 @@ pub(crate) fn open(socket: &Path, nonce: Secret) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Returns the variables that make programs use the relay.
-pub(crate) fn variables(relay: SocketAddr) -> impl Iterator<Item = (String, String)> {
+/// Sets the variables that make programs use the relay. Other options of Java stay in force.
+pub(crate) fn set_variables(variables: &mut HashMap<String, String>, relay: SocketAddr) {
     let (address, port) = (format!("http://{relay}"), relay.port());
     let of_java =
         |scheme: &str| format!("-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={port}");
     let java = format!("{} {}", of_java("http"), of_java("https"));
-    let mut variables = Vec::new();
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
-        variables.push((name, address.clone()));
+        variables.insert(name.to_owned(), address.clone());
     }
     for name in ["NO_PROXY", "no_proxy"] {
-        variables.push((name, DIRECT_HOSTS.to_owned()));
+        variables.insert(name.to_owned(), DIRECT_HOSTS.to_owned());
     }
-    variables.push(("NODE_USE_ENV_PROXY", "1".to_owned()));
-    variables.push(("JAVA_TOOL_OPTIONS", java));
-    let variables = variables.into_iter();
-    variables.map(|(name, value)| (name.to_owned(), value))
+    variables.insert("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned());
+    // Of two equal options, Java uses the last one.
+    let of_project = variables.entry("JAVA_TOOL_OPTIONS".to_owned()).or_default();
+    *of_project = format!("{of_project} {java}").trim_start().to_owned();
 }
 
 /// Parses the head of a request, for fuzzing.

@@ -186,7 +186,7 @@ impl Environment {
             let nonce = variables.get("SESSION_NONCE").cloned().unwrap_or_default();
             let relay = egress_relay::open(Path::new(&socket), Secret::new(nonce));
             let relay = relay.map_err(EnvironmentError::EgressRelay)?;
-            variables.extend(egress_relay::variables(relay));
+            egress_relay::set_variables(&mut variables, relay);
         }
         let file = match variables.get(EVENT_FILE_VARIABLE) {
             Some(path) => event_file(path)?,

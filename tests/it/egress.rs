@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
 
 use crate::api_server::dispatched_job;
-use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping_with};
 
 const JOB: &str = "01JEGRESS";
 
@@ -274,12 +274,20 @@ async fn idle_connections_and_tunnels_do_not_keep_others_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_isolated_run_gets_no_network_and_the_proxy() {
+    let java = json!({"extraEnv": {"JAVA_TOOL_OPTIONS": "-Xmx2g"}});
     let env = TestEnv::with_options(TestEnvOptions {
+        mappings: vec![mapping_with(&java)],
         session_hosts: true,
         extra_flags: vec![("--runner-mode", "local".to_owned())],
         ..TestEnvOptions::default()
     })
     .await;
+    // The options of the project stay in force.
+    let setup =
+        "---\nsetup: '[[ $JAVA_TOOL_OPTIONS == \"-Xmx2g -Dhttp.proxyHost=127.0.0.1 \"* ]]'\n---\n";
+    env.repo()
+        .commit("main", &[("WORKFLOW.md", setup)], "Check the options")
+        .unwrap();
     env.create_labelled_issue("ENG-1", "Add a feature");
     env.wait_until("a container", || {
         !env.vendors.docker().host().snapshots().is_empty()
