@@ -66,20 +66,23 @@ async fn receive(
     start_poll(&app, system, &delivery, announced).await
 }
 
-/// Returns the issue on which an event announces a comment, if the service knows the issue.
+/// Returns the id or the key by which the service knows the issue on which an event announces a comment. `None` if it
+/// knows neither: it knows an issue without a run by its key only.
 pub(crate) fn announced_issue(
     app: &App,
     system: System,
     payload: &Value,
 ) -> StoreResult<Option<String>> {
-    let Some(issue) = ticketing::announced_issue(system, payload) else {
-        return Ok(None);
-    };
-    let known = app
-        .core
-        .store()
-        .read(|tx| job_index::issue_named(tx, &issue))?;
-    Ok(known.map(|_| issue))
+    for named in ticketing::announced_issue(system, payload) {
+        let store = app.core.store();
+        if store
+            .read(|tx| job_index::issue_named(tx, &named))?
+            .is_some()
+        {
+            return Ok(Some(named));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether an event may change the result of the next poll.

@@ -3,17 +3,22 @@
 use std::time::{Duration, Instant};
 
 use domain::crypto::signature::sign;
+use domain::issue::System;
+use domain::mapping::Mapping;
 use domain::secret::Secret;
 use domain::time::Timestamp;
+use fake_vendors::DeliveredWebhook;
 use serde_json::{Value, json};
-use store::{Store, mappings};
+use store::{Store, decisions, mappings};
 
 use crate::api_server::{ACCESS_CODE, ApiResponse, ApiServer, CLOCK_START, send_checked};
 use crate::jira::{create_ticket, mapping_for_repo};
-use crate::test_env::{TestEnv, TestEnvOptions, mapping};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
+use crate::test_ticket::{SYSTEMS, TestTicket, example_key, example_team, mapping_for};
 
 const LINEAR: &str = "/api/ticketing-a/webhook";
 const JIRA: &str = "/api/ticketing-b/webhook";
+const GITHUB: &str = "/api/repo-host/webhook";
 const SECRET: &str = "the sender's own secret";
 
 /// Poll interval of an hour in milliseconds, longer than any test.
@@ -178,24 +183,35 @@ async fn duplicate_and_irrelevant_deliveries_are_ignored() {
     assert_eq!(jira(&server, &comment, "5").await, ignored);
 }
 
-/// Environment with a poll interval of an hour and webhooks of both ticketing systems.
-async fn env_with_webhooks() -> TestEnv {
-    let env = TestEnv::with_options(TestEnvOptions {
-        mappings: vec![mapping(), mapping_for_repo("OPS", "shop")],
+/// Options with a poll interval of an hour, and with the secrets of webhooks.
+fn options(mappings: Vec<Mapping>) -> TestEnvOptions {
+    TestEnvOptions {
+        mappings,
         omitted_flags: &["--poll-interval-ms"],
         extra_flags: vec![
             ("--poll-interval-ms", HOUR_MS.to_owned()),
             ("--linear-webhook-secret", SECRET.to_owned()),
             ("--jira-webhook-secret", SECRET.to_owned()),
+            ("--scm-webhook-secret", SECRET.to_owned()),
         ],
         ..TestEnvOptions::default()
-    })
-    .await;
-    env.wait_until("the first poll", || env.app.live.heartbeats.polls() > 0)
-        .await;
+    }
+}
+
+/// Sends the events of all ticketing systems to the service from now on.
+fn set_webhooks(env: &TestEnv) {
     let address = |path: &str| format!("{}{path}", env.address);
     env.vendors.linear().set_webhook(&address(LINEAR), SECRET);
     env.vendors.jira().set_webhook(&address(JIRA), SECRET);
+    env.repo().set_webhook(&address(GITHUB), SECRET);
+}
+
+async fn env_with_webhooks() -> TestEnv {
+    let mappings = vec![mapping(), mapping_for_repo("OPS", "shop")];
+    let env = TestEnv::with_options(options(mappings)).await;
+    env.wait_until("the first poll", || env.app.live.heartbeats.polls() > 0)
+        .await;
+    set_webhooks(&env);
     env
 }
 
@@ -238,6 +254,46 @@ async fn a_webhook_dispatches_a_trigger_before_the_next_poll() {
         assert_eq!(event.status, Some(200), "{answer} for {payload}");
     }
     env.finish().await;
+}
+
+/// Nothing but the decision to wait is known about a ticket that never had a run.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_poll_after_a_comment_reads_it_also_on_a_ticket_that_only_waits() {
+    for system in SYSTEMS {
+        let mapping = Mapping {
+            max_in_progress: 0,
+            ..mapping_for(system, example_team(system))
+        };
+        let env = TestEnv::with_options(TestEnvOptions {
+            engine: EngineMode::manual(),
+            ..options(vec![mapping])
+        })
+        .await;
+        let key = example_key(system, 7);
+        let ticket = TestTicket::create(&env, system, &key, "Add a cart");
+        ticket.trigger();
+        env.tick().await;
+        let decided = env
+            .store
+            .read(|tx| decisions::get(tx, &key.as_str().into()));
+        let message = decided.unwrap().unwrap().current().unwrap().message.clone();
+
+        set_webhooks(&env);
+        ticket.comment("/agent-implement status");
+        let deliveries = || match system {
+            System::Linear => env.vendors.linear().webhooks().deliveries(),
+            System::Jira => env.vendors.jira().webhooks().deliveries(),
+            System::GitHub => env.vendors.github().webhooks().deliveries(),
+        };
+        env.wait_until("the event is delivered", || !deliveries().is_empty())
+            .await;
+        let accepted = |event: &DeliveredWebhook| event.response_body.contains("queued");
+        assert!(deliveries().iter().any(accepted), "{:?}", deliveries());
+        env.tick().await;
+        let answer = message.trim_end_matches('.');
+        assert_eq!(ticket.count(answer), 1, "{:?}", ticket.comments());
+        env.finish().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

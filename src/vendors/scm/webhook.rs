@@ -400,7 +400,7 @@ mod tests {
             "issue": {"number": 7, "node_id": "I_7"}, "repository": {"full_name": "acme/shop"}});
         let kept = parse_payload(payload.to_string().as_bytes()).unwrap();
         let announced = crate::ticketing::announced_issue(domain::issue::System::GitHub, &kept);
-        assert_eq!(announced.as_deref(), Some("I_7"));
+        assert_eq!(announced, ["I_7", "acme/shop#7"]);
     }
 
     #[test]

@@ -23,27 +23,34 @@ pub fn is_relevant_event(system: System, payload: &Value, mappings: &[Mapping]) 
     }
 }
 
-/// Returns the id of the issue on which an event announces a comment, or its key. `None` for other events.
-pub fn announced_issue(system: System, payload: &Value) -> Option<String> {
-    let (id, key) = match system {
+/// Returns the id and the key of the issue on which an event announces a comment. Events name one or both. Empty for
+/// other events.
+pub fn announced_issue(system: System, payload: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let issue = &payload["issue"];
+    let (is_comment, names) = match system {
         System::Linear => {
-            let data = &payload["data"];
+            let (data, issue) = (&payload["data"], &payload["data"]["issue"]);
+            let id = text(&data["issueId"]).or_else(|| text(&issue["id"]));
             let is_comment = payload["type"].as_str() == Some("Comment");
-            is_comment.then_some((&data["issueId"], &data["issue"]["id"]))?
+            (is_comment, [id, text(&issue["identifier"])])
         }
         System::Jira => {
-            let event = payload["webhookEvent"].as_str()?;
+            let event = payload["webhookEvent"].as_str().unwrap_or_default();
             let is_comment = matches!(event, "comment_created" | "comment_updated")
                 || event.starts_with("jira:issue_") && payload["comment"].is_object();
-            is_comment.then_some((&payload["issue"]["id"], &payload["issue"]["key"]))?
+            (is_comment, [text(&issue["id"]), text(&issue["key"])])
         }
         System::GitHub => {
-            let issue = &payload["issue"];
+            let repo = payload["repository"]["full_name"].as_str();
+            let number = repo.zip(issue["number"].as_u64());
+            let key = number.map(|(repo, number)| format!("{repo}#{number}"));
             let is_comment = payload["comment"].is_object() && issue["pull_request"].is_null();
-            is_comment.then_some((&issue["node_id"], &Value::Null))?
+            (is_comment, [text(&issue["node_id"]), key])
         }
     };
-    id.as_str().or(key.as_str()).map(str::to_owned)
+    let names = names.into_iter().flatten();
+    names.filter(|_| is_comment).collect()
 }
 
 /// Returns whether a Linear event is relevant. Stage, blockers and state of an issue depend on these three
@@ -117,61 +124,56 @@ mod tests {
         let rows = [
             (
                 Linear,
-                json!({"type": "Comment", "data": {"issueId": "u7"}}),
-                Some("u7"),
+                json!({"type": "Comment", "data": {"issueId": "u7", "issue": {"id": "u7", "identifier": "ENG-7"}}}),
+                &["u7", "ENG-7"][..],
             ),
             (
                 Linear,
                 json!({"type": "Comment", "data": {"issue": {"id": "u7"}}}),
-                Some("u7"),
+                &["u7"],
             ),
             (
                 Linear,
                 json!({"type": "Comment", "data": {"projectId": "p"}}),
-                None,
+                &[],
             ),
             (
                 Linear,
                 json!({"type": "Issue", "data": {"issueId": "u7"}}),
-                None,
+                &[],
             ),
             (
                 Jira,
                 jira("comment_created", json!({"id": "7", "key": "OPS-7"})),
-                Some("7"),
+                &["7", "OPS-7"],
             ),
             (
                 Jira,
                 jira("comment_updated", json!({"key": "OPS-7"})),
-                Some("OPS-7"),
+                &["OPS-7"],
             ),
-            (
-                Jira,
-                jira("jira:issue_updated", json!({"id": "7"})),
-                Some("7"),
-            ),
-            (Jira, jira("comment_deleted", json!({"id": "7"})), None),
+            (Jira, jira("jira:issue_updated", json!({"id": "7"})), &["7"]),
+            (Jira, jira("comment_deleted", json!({"id": "7"})), &[]),
             (
                 Jira,
                 json!({"webhookEvent": "jira:issue_updated", "issue": {"id": "7"}}),
-                None,
+                &[],
             ),
             (
                 GitHub,
-                json!({"comment": {}, "issue": {"node_id": "I_7"}}),
-                Some("I_7"),
+                json!({"comment": {}, "issue": {"node_id": "I_7", "number": 7}, "repository": {"full_name": "acme/shop"}}),
+                &["I_7", "acme/shop#7"],
             ),
             (
                 GitHub,
                 json!({"comment": {}, "issue": {"node_id": "I_7", "pull_request": {}}}),
-                None,
+                &[],
             ),
-            (GitHub, json!({"issue": {"node_id": "I_7"}}), None),
-            (GitHub, json!([]), None),
+            (GitHub, json!({"issue": {"node_id": "I_7"}}), &[]),
+            (GitHub, json!([]), &[]),
         ];
         for (system, payload, expected) in rows {
-            let found = announced_issue(system, &payload);
-            assert_eq!(found.as_deref(), expected, "{payload}");
+            assert_eq!(announced_issue(system, &payload), expected, "{payload}");
         }
     }
 
