@@ -147,11 +147,17 @@ pub(crate) fn update_later(app: &App, repo: &Repo, branch: &str) {
 
 async fn update_and_record(app: &App, wanted: &MirrorUpdate, key: String) {
     let repo = &wanted.repo;
-    let updated = update(app, repo, &wanted.branch, &key).await;
+    let was_damaged = {
+        let states = app.live.git_mirrors.states();
+        states.get(&key).is_some_and(|state| state.is_damaged)
+    };
+    let updated = update(app, repo, &wanted.branch, &key, !was_damaged).await;
     let mut states = app.live.git_mirrors.states();
     let state = states.entry(key).or_default();
     match updated {
-        Ok(()) => state.is_damaged = false,
+        Ok(()) if was_damaged => state.is_damaged = false,
+        // A mark that was set during the update is about files that the new generation may have.
+        Ok(()) => {}
         Err(error) => {
             state.not_before = app.core.now() + RETRY_DELAY;
             let error = app.secrets.redactor.sanitize(&error);
@@ -190,11 +196,17 @@ fn url(app: &App, repo: &Repo) -> Option<String> {
     Some(format!("{}/{repo}.git", server.trim_end_matches('/')))
 }
 
-/// Fetches a branch into a new generation.
+/// Fetches a branch into a new generation, which begins with what the newest one has, or empty.
 ///
 /// # Errors
 /// If git is missing, or if the branch cannot be fetched.
-async fn update(app: &App, repo: &Repo, branch: &str, key: &str) -> Result<(), String> {
+async fn update(
+    app: &App,
+    repo: &Repo,
+    branch: &str,
+    key: &str,
+    begins_with_newest: bool,
+) -> Result<(), String> {
     let config = &app.core.config;
     let (Some(github), Some(url)) = (&app.vendors.github, url(app, repo)) else {
         return Ok(());
@@ -205,12 +217,8 @@ async fn update(app: &App, repo: &Repo, branch: &str, key: &str) -> Result<(), S
     // The store is on the same disk.
     let free = store::free_bytes(&config.data_dir).unwrap_or_default();
     let git = MirrorGit::new(&config.proxy, &url, &token, limit.min(free / 2));
-    let is_damaged = {
-        let states = app.live.git_mirrors.states();
-        states.get(key).is_some_and(|state| state.is_damaged)
-    };
     let folder = MirrorFolder::new(&config.data_dir, key);
-    let fetched = fetch(&git, &folder, branch, !is_damaged).await;
+    let fetched = fetch(&git, &folder, branch, begins_with_newest).await;
     let (data_dir, now): (PathBuf, _) = (config.data_dir.clone(), app.core.now());
     blocking(folder, move |folder| {
         match &fetched {
@@ -223,7 +231,7 @@ async fn update(app: &App, repo: &Repo, branch: &str, key: &str) -> Result<(), S
     .await?
 }
 
-/// Fetches a branch into the folder of a new generation, which begins with what the newest one has, or empty.
+/// Fetches a branch into the folder of a new generation.
 async fn fetch(
     git: &MirrorGit<'_>,
     folder: &MirrorFolder,

@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use domain::job::{Job, JobState};
-use fake_vendors::MachineSnapshot;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
+use fake_vendors::{FakeService, InjectedFault, MachineSnapshot};
 use serde_json::{Value, json};
 use store::steps;
 
@@ -57,22 +58,11 @@ async fn run_together(env: &TestEnv, keys: &[&str]) -> Vec<(Option<String>, Valu
     let gate = Gate::new(env);
     gate.close();
     for key in keys {
-        let script = Script::new().pass([
-            gate.wait_step(),
-            ScriptStep::write(&format!("{key}.txt"), "done\n"),
-        ]);
-        env.set_agent_script(key, script);
-        env.create_labelled_issue(key, "Add a feature");
+        start_run(env, key, &gate);
     }
-    env.wait_until("the agents are at work", || {
-        let is_at_work = |key: &&str| {
-            let jobs = env.jobs(key);
-            let last = jobs.last();
-            last.is_some_and(|job| clone_outputs(env, job).is_some())
-        };
-        keys.iter().all(is_at_work)
-    })
-    .await;
+    for key in keys {
+        wait_for_clone(env, key).await;
+    }
     let containers = env.vendors.docker().host().snapshots();
     let sources: Vec<_> = containers
         .iter()
@@ -89,6 +79,24 @@ async fn run_together(env: &TestEnv, keys: &[&str]) -> Vec<(Option<String>, Valu
         runs.push((source, used));
     }
     runs
+}
+
+/// Starts the run of a ticket, whose agent waits for the gate.
+fn start_run(env: &TestEnv, key: &str, gate: &Gate) {
+    let script = Script::new().pass([
+        gate.wait_step(),
+        ScriptStep::write(&format!("{key}.txt"), "done\n"),
+    ]);
+    env.set_agent_script(key, script);
+    env.create_labelled_issue(key, "Add a feature");
+}
+
+/// Waits until the run of a ticket has cloned. Returns what the step reports about the mirror.
+async fn wait_for_clone(env: &TestEnv, key: &str) -> Value {
+    let outputs = || clone_outputs(env, env.jobs(key).last()?);
+    env.wait_until("the repository is cloned", || outputs().is_some())
+        .await;
+    outputs().unwrap()["mirror"].clone()
 }
 
 /// Returns the folder of the mirror that is mounted into a container.
@@ -213,6 +221,53 @@ async fn a_mirror_is_updated_and_a_damaged_one_is_replaced() {
     env.finish().await;
 }
 
+/// Commits a file that makes up most of a mirror.
+fn commit_large_file(env: &TestEnv) {
+    let mut random = fastrand::Rng::with_seed(1);
+    let text = std::iter::repeat_with(|| random.alphanumeric());
+    let text: String = text.take(900_000).collect();
+    env.repo()
+        .commit("main", &[("data.txt", &text)], "Data")
+        .unwrap();
+}
+
+/// Damages the large file in a mirror. Everything else can be read.
+fn damage_large_file(mirror: &Path) {
+    let packs = files(&mirror.join("objects/pack")).into_iter();
+    let mut packs = packs.filter(|file| file.extension().is_some_and(|end| end == "pack"));
+    let pack = packs.next().unwrap();
+    let mut bytes = std::fs::read(&pack).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 1_000].fill(0);
+    std::fs::set_permissions(&pack, PermissionsExt::from_mode(0o644)).unwrap();
+    std::fs::write(&pack, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_that_is_found_damaged_during_its_update_is_replaced() {
+    let env = start(Vec::new()).await;
+    commit_large_file(&env);
+    run(&env, "ENG-1").await;
+    let first = wait_for_mirrors(&env, |mirrors| mirrors.len() == 1).await;
+    let gate = Gate::new(&env);
+    gate.close();
+    start_run(&env, "ENG-2", &gate);
+    assert_eq!(wait_for_clone(&env, "ENG-2").await, "used");
+    let git = env.vendors.faults(FakeService::Git);
+    git.inject_next(InjectedFault::DelayResponse(Duration::from_secs(10)));
+    env.wait_until("the update has begun", || git.pending() == 0)
+        .await;
+    damage_large_file(&first[0]);
+    start_run(&env, "ENG-3", &gate);
+    assert_eq!(wait_for_clone(&env, "ENG-3").await, "unusable");
+    wait_for_mirrors(&env, |mirrors| mirrors != first).await;
+    gate.open();
+    for key in ["ENG-2", "ENG-3"] {
+        env.wait_for_job_end(key).await;
+    }
+    env.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn mirrors_above_the_limit_are_removed_and_zero_disables_them() {
     let env = start(vec![("--git-mirror-limit-mb", "1".to_owned())]).await;
@@ -239,7 +294,7 @@ async fn mirrors_above_the_limit_are_removed_and_zero_disables_them() {
         .unwrap();
     run(&env, "OTH-2").await;
     run(&env, "OTH-3").await;
-    tokio::time::sleep(std::time::Duration::from_secs(7)).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
     assert_eq!(mirrors(&env), second, "the smaller one stays");
     let folder = second[0].parent().unwrap();
     assert!(!folder.join("new").exists(), "nothing of the other stays");
