@@ -34,7 +34,8 @@ case "$*" in
 esac
 "#;
 
-fn install_codex(bin: &Path) {
+/// Installs [`CODEX`] into the images of runs.
+pub fn install_codex(bin: &Path) {
     let program = bin.join("codex");
     std::fs::write(&program, CODEX).unwrap();
     let executable = std::fs::Permissions::from_mode(0o755);

@@ -10,6 +10,7 @@ use fake_vendors::{FakeService, InjectedFault, MachineSnapshot};
 use serde_json::{Value, json};
 use store::steps;
 
+use crate::fallback_agents::install_codex;
 use crate::test_env::{Gate, TestEnv, TestEnvOptions, mapping, mapping_with};
 
 /// Variable with the path of the mirror.
@@ -265,6 +266,26 @@ async fn a_mirror_that_is_found_damaged_during_its_update_is_replaced() {
     for key in ["ENG-2", "ENG-3"] {
         env.wait_for_job_end(key).await;
     }
+    env.finish().await;
+}
+
+/// The agent that the ticket chooses does not get the model that the repository names for its own agent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_with_another_agent_clones_again_without_a_damaged_mirror() {
+    let env = start(vec![("--openai-api-key", "sk-openai-canary".to_owned())]).await;
+    install_codex(&env.vendors.dir().join("bin"));
+    commit_large_file(&env);
+    let model = [("WORKFLOW.md", "---\nmodel: opus\n---\n")];
+    env.repo().commit("main", &model, "Choose a model").unwrap();
+    run(&env, "ENG-1").await;
+    let mirrors = wait_for_mirrors(&env, |mirrors| mirrors.len() == 1).await;
+    damage_large_file(&mirrors[0]);
+    let issue = env.vendors.linear().issue("ENG-2").title("Add a feature");
+    issue.add_label("agent:codex").add_label("Agent-Implement");
+    assert_eq!(wait_for_clone(&env, "ENG-2").await, "unusable");
+    let job = env.wait_for_job_end("ENG-2").await;
+    assert_eq!(job.state, JobState::Completed, "{job:#?}");
+    assert_eq!((job.agent.as_deref(), job.model), (Some("codex"), None));
     env.finish().await;
 }
 

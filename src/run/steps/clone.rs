@@ -38,7 +38,7 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     let home = run.workspace.fill_home();
     let mut watch = Stopwatch::start();
     let mut mirror_use = None;
-    let mirror = run.workspace.mirror.clone();
+    let (mirror, configured_cli) = (run.workspace.mirror.clone(), run.agent.cli);
     let checkout = match check_out(run, &mut watch, mirror.as_deref(), &mut mirror_use).await {
         Err(failure) if mirror_use.is_some() => {
             // Whatever went wrong: a damaged mirror must not fail a run.
@@ -48,6 +48,8 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
             ));
             mirror_use = Some(git_mirror::UNUSABLE);
             run.workspace.git.remove().map_err(clone_failed)?;
+            // The first attempt may have replaced it by the agent of the dispatch.
+            run.agent.cli = configured_cli;
             check_out(run, &mut watch, None, &mut None).await?
         }
         checkout => checkout?,
