@@ -121,7 +121,7 @@ mod tests {
         let rows = [
             (16, 8, 0),
             (1024, 192, 0),
-            (4096, MAX_CONNECTIONS, 576),
+            (4096, MAX_CONNECTIONS, 512),
             (65536, MAX_CONNECTIONS, MAX_TARPIT),
         ];
         for (limit, connections, tarpit) in rows {
