@@ -13,6 +13,10 @@ const POLL_INTERVAL = 10_000;
 /** Longer than three heartbeats of the service. */
 const STREAM_TIMEOUT = 50_000;
 
+/** Time for which a page that nobody sees keeps its stream, and the interval at which it is kept current after that. */
+const HIDDEN_DELAY = 5000;
+const HIDDEN_INTERVAL = 60_000;
+
 /** @typedef {"live" | "connecting" | "polling"} State */
 /** @type {State} */
 let state = "connecting";
@@ -68,12 +72,28 @@ export function disconnect() {
 	stream = null;
 }
 
-// The browser keeps a page that was left, with its connections, and permits only six of them.
-addEventListener("pagehide", disconnect);
-addEventListener("pageshow", ({ persisted }) => {
-	if (!persisted) return;
+function reconnect() {
 	setState("connecting");
 	connect();
+}
+
+// The browser keeps a page that was left, with its connections, and permits only six of them for all tabs. So a page that
+// nobody sees has none either. Its title names failed runs.
+addEventListener("pagehide", disconnect);
+addEventListener("pageshow", ({ persisted }) => persisted && reconnect());
+
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let resting;
+function rest() {
+	disconnect();
+	setState("polling");
+	resting = setInterval(() => publish("all"), HIDDEN_INTERVAL);
+}
+document.addEventListener("visibilitychange", () => {
+	clearTimeout(resting);
+	if (!isSignedIn()) return;
+	if (document.hidden) resting = setTimeout(rest, HIDDEN_DELAY);
+	else if (!stream) reconnect();
 });
 
 /** @param {AbortController} mine */

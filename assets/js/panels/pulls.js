@@ -9,7 +9,8 @@ import { count } from "../parts/words.js";
 import { asideUrl } from "../router.js";
 
 export const about = "Pull requests of the latest runs, at most 500. Reviews and comments start follow-up runs.";
-export const watch = ["job"];
+// Sweeps read pull requests from the host about as often as polls read tickets.
+export const watch = ["job", "poll"];
 
 export const load = () => get("/api/pulls");
 

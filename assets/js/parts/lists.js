@@ -12,7 +12,8 @@ const UNCACHED = /^\/api\/(jobs|why|auth|mappings\/[^/]+$|ticketing-b|events)/;
 
 /** Types of events after which a path has to be fetched again, unless the event carries the changed row. @type {[RegExp, string[]][]} */
 const AFFECTED = [
-	[/^\/api\/(log|usage|sessions|dedup|scoreboard|pulls)/, ["job"]],
+	[/^\/api\/(log|usage|sessions|dedup|scoreboard)/, ["job"]],
+	[/^\/api\/pulls/, ["job", "poll"]],
 	[/^\/api\/(issues|blockers)/, ["decision", "poll"]],
 	[/^\/api\/(summary|parked|questions|plans)/, ["job", "decision", "poll"]],
 	[/^\/(api\/(poll|incidents|admin\/config-status))?$/, ["poll"]],

@@ -138,7 +138,7 @@ function secretList(data) {
 	const line = (name, text, mark) => h("li", { key: name + text }, twoLines(h("code", name), text, "grow"), mark);
 	return [
 		own.failure && h("p.slots", own.failure),
-		h("ul.rows", !(isSession && names.some(([name]) => name === needed)) && line(needed, note, isSession ? badge("missing") : badge("unknown", "On GitHub")),
+		h("ul.rows", !(isSession && names.some(([name]) => name === needed)) && line(needed, note, badge("unknown", isSession ? "From the service" : "On GitHub")),
 			names.map(([name, text]) => line(name, text, badge("ok", "Set")))),
 	];
 }

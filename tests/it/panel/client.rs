@@ -424,6 +424,28 @@ async fn pages_that_were_left_hold_no_connection() {
     env.stop().await;
 }
 
+/// A browser has six connections to a service, for all tabs. A tab that nobody sees keeps none, and is live when it is seen.
+#[requires("browser")]
+#[tokio::test]
+async fn tabs_that_nobody_sees_hold_no_connection() {
+    let env = plain_env().await;
+    let browser = Browser::start().await;
+    let is_live = "document.querySelector('.live.ok')";
+    let first = browser.window().await;
+    for team in 0..8 {
+        if team > 0 {
+            browser.open_window().await;
+        }
+        let view = format!("pipelines?q=T{team}");
+        browser.open_view(&env.address, &view).await;
+        browser.wait_until(is_live).await;
+    }
+    browser.switch_window(&first).await;
+    browser.wait_until(is_live).await;
+    browser.quit().await;
+    env.stop().await;
+}
+
 /// A new version of the service is announced, and failed runs stand in the title and the icon.
 #[requires("browser")]
 #[tokio::test]
