@@ -5,14 +5,14 @@
 //! disconnected and must reload everything. The stream contains nothing that other routes do not return.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use futures_util::stream;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use warp::http::header::{HeaderName, HeaderValue};
 use warp::reply::Reply;
 use warp::sse::Event;
@@ -27,6 +27,9 @@ use store::{ReadTx, StoreChange, StoreResult, decisions};
 
 /// Maximum number of events queued for one client.
 const BACKLOG: usize = 64;
+
+/// Time for which a client may leave the queue full.
+const MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// Header that tells reverse proxies not to buffer the stream.
 const UNBUFFERED: (HeaderName, HeaderValue) = (
@@ -91,32 +94,32 @@ impl EventPublisher {
             self.app.live.heartbeats.subscribe_polls(),
         );
         // The client loads its data after this comment, so that no change is missed.
-        self.send(Event::default().comment("listening"))?;
+        self.send(Event::default().comment("listening")).await?;
         let interval = self.app.core.timings.stream_heartbeat_interval;
         let mut heartbeat_at = Instant::now() + interval;
         loop {
             tokio::select! {
                 change = changes.recv() => match change {
-                    Ok(change) => self.publish(&change)?,
+                    Ok(change) => self.publish(&change).await?,
                     Err(RecvError::Lagged(_) | RecvError::Closed) => return Err(StreamEnded),
                 },
                 changed = polls.changed() => {
                     changed.map_err(|_| StreamEnded)?;
                     let poll = *polls.borrow_and_update();
-                    self.send(event("poll", &poll)?)?;
+                    self.send(event("poll", &poll)?).await?;
                 }
                 () = sleep_until(heartbeat_at) => {
                     self.check_admin()?;
-                    self.send(Event::default().comment(""))?;
+                    self.send(Event::default().comment("")).await?;
                     heartbeat_at = Instant::now() + interval;
                 }
             }
         }
     }
 
-    fn publish(&self, change: &StoreChange) -> Result<(), StreamEnded> {
+    async fn publish(&self, change: &StoreChange) -> Result<(), StreamEnded> {
         match self.load_event(change) {
-            Ok(Some(event)) => self.send(event),
+            Ok(Some(event)) => self.send(event).await,
             Ok(None) => Ok(()),
             Err(error) => {
                 tracing::error!(%error, "Failed to load a change for an event stream.");
@@ -152,13 +155,15 @@ impl EventPublisher {
         why::current_decision(tx, history.as_ref(), &jobs, self.app.core.now())
     }
 
-    fn send(&self, event: Event) -> Result<(), StreamEnded> {
-        self.sender.try_send(event).map_err(|error| {
-            if let TrySendError::Full(_) = error {
+    /// Queues an event. One commit may have more changes than the queue has places.
+    async fn send(&self, event: Event) -> Result<(), StreamEnded> {
+        match timeout(MAX_DELAY, self.sender.send(event)).await {
+            Ok(sent) => sent.map_err(|_| StreamEnded),
+            Err(_) => {
                 tracing::debug!("Closed an event stream: the client reads too slowly.");
+                Err(StreamEnded)
             }
-            StreamEnded
-        })
+        }
     }
 
     fn check_admin(&self) -> Result<(), StreamEnded> {

@@ -43,7 +43,7 @@ struct IncidentsView {
 #[schemars(rename = "Incident")]
 struct IncidentView {
     id: &'static str,
-    #[schemars(extend("enum" = ["Linear", "Jira", "GitHub", "Fly Machines", "Container engine", "Chat"]))]
+    #[schemars(extend("enum" = ["Linear", "Jira", "GitHub", "Fly Machines", "Container engine", "Kubernetes", "Chat"]))]
     vendor: &'static str,
     #[schemars(extend("enum" = ["rate-limited", "unreachable"]))]
     kind: &'static str,

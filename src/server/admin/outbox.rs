@@ -86,6 +86,11 @@ struct EntryView {
         "log excerpt on ticket",
         "comment on pull request",
         "set draft flag",
+        "update branch",
+        "merge pull request",
+        "stop merge of pull request",
+        "delete branch",
+        "rerun of failed jobs",
         "chat message",
         "sync workflows",
     ]))]

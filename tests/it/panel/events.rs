@@ -138,6 +138,25 @@ async fn streams_each_change_as_an_event() {
     server.stop().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_commit_of_many_changes_ends_no_stream() {
+    let server = ApiServer::start().await;
+    let token = server.sign_in().await;
+    let mut reader = Reader::open(&server, &token).await;
+    let stored = server.store.write(|tx| {
+        for number in 0..1_000 {
+            let id = format!("01A{number:04}");
+            store::jobs::put(tx, &dispatched_job(&id, JobKind::Implementation))?;
+        }
+        Ok(())
+    });
+    stored.await.unwrap();
+    for number in 0..1_000 {
+        assert_eq!(reader.next().await.1["id"], format!("01A{number:04}"));
+    }
+    server.stop().await.unwrap();
+}
+
 /// The log tail of a run is shown while it runs, without the service's secrets.
 #[tokio::test]
 async fn shows_a_redacted_log_tail_during_the_run() {
