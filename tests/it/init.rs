@@ -1,8 +1,10 @@
 //! `agent-implement init`: from nothing to a service that turns a ticket into a pull request.
 
 mod app;
+mod installed;
 mod kills;
 mod rights;
+mod variables;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -90,7 +92,11 @@ impl NewMachine {
 
     /// Runs `init --yes` and returns exit code and output.
     async fn init(&self, arguments: &[&str], without: &[&str]) -> (i32, String) {
-        let mut command = self.command(arguments, without);
+        self.run(self.command(arguments, without)).await
+    }
+
+    /// Runs a command and returns exit code and output.
+    async fn run(&self, mut command: Command) -> (i32, String) {
         let output = tokio::task::spawn_blocking(move || command.output().unwrap());
         let (code, stdout, stderr) = exit_and_output(&output.await.unwrap());
         let text = stdout + &stderr;

@@ -3,7 +3,7 @@
 use domain::crypto::admin_token::generate_token;
 use domain::secret::Secret;
 use engine::app::{App, Connection, ProbeResult, ProbeStatus};
-use engine::config::{Config, Options};
+use engine::config::{Config, GivenSettings, Options, default_of};
 use engine::probe;
 
 use crate::cli::doctor;
@@ -17,6 +17,8 @@ const ACCESS_CODE_LENGTH: usize = 20;
 pub(super) struct Candidate {
     /// Options with the answers.
     pub(super) options: Options,
+    /// Settings that flags and variables set and that are not stored yet.
+    pub(super) given: GivenSettings,
     /// Files of the setup.
     pub(super) files: SetupFiles,
     /// Whether a file has been changed.
@@ -28,18 +30,30 @@ impl Candidate {
     ///
     /// # Errors
     /// Fails if one of these values is not valid.
-    pub(super) fn new(options: Options, files: SetupFiles) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        options: Options,
+        given: GivenSettings,
+        files: SetupFiles,
+    ) -> anyhow::Result<Self> {
         let mut candidate = Self {
             options,
+            given,
             files,
             has_changed: false,
         };
         candidate.config()?;
-        let stored = candidate.files.variables()?;
+        for name in ["DATA_DIR", "CUSTOM_DIR"] {
+            if let Some(folder) = candidate.given.get(name).cloned() {
+                candidate.store(name, folder.expose())?;
+            }
+        }
         // A new file has been written since the command line was read.
-        if let Some(folder) = stored.get("DATA_DIR") {
+        if let Some(folder) = candidate.files.variables()?.get("DATA_DIR") {
             candidate.options.data_dir = folder.into();
         }
+        // The service does not start with the addresses alone that need it.
+        let allows_plain_http = candidate.options.allow_plain_http.clone();
+        candidate.store("ALLOW_PLAIN_HTTP", &allows_plain_http)?;
         Ok(candidate)
     }
 
@@ -70,8 +84,13 @@ impl Candidate {
         Ok((result.status != ProbeStatus::Off).then_some(result))
     }
 
-    /// Stores a setting in the environment file.
+    /// Stores a setting in the environment file, unless it has its default anyway.
     pub(super) fn store(&mut self, name: &str, value: &str) -> anyhow::Result<()> {
+        self.given.remove(name);
+        let is_default = || default_of(name).unwrap_or_default() == value;
+        if self.files.variables()?.get(name).is_none() && is_default() {
+            return Ok(());
+        }
         if self.files.set(name, value)? {
             self.has_changed = true;
             println!("Stored {name} in {}.", self.files.env_file().display());
@@ -81,6 +100,7 @@ impl Candidate {
 
     /// Stores a secret in a file of its own.
     pub(super) fn store_secret(&mut self, name: &str, secret: &Secret) -> anyhow::Result<()> {
+        self.given.remove(name);
         if self.files.store_secret(name, secret)? {
             self.has_changed = true;
             println!(
@@ -91,14 +111,13 @@ impl Candidate {
         Ok(())
     }
 
-    /// Generates the access code of the panel, unless there is one. Returns whether it is new.
-    pub(super) fn ensure_access_code(&mut self) -> anyhow::Result<bool> {
+    /// Generates the access code of the panel, unless there is one.
+    pub(super) fn ensure_access_code(&mut self) -> anyhow::Result<()> {
         if self.config()?.admin_access_code.is_some() {
-            return Ok(false);
+            return Ok(());
         }
         let code = generate_token().map_err(anyhow::Error::msg)?;
         let code: String = code.expose().chars().take(ACCESS_CODE_LENGTH).collect();
-        self.store_secret("ADMIN_ACCESS_CODE", &Secret::new(code))?;
-        Ok(true)
+        self.store_secret("ADMIN_ACCESS_CODE", &Secret::new(code))
     }
 }

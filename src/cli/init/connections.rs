@@ -5,14 +5,14 @@ use anyhow::bail;
 use domain::crypto::admin_token::generate_token;
 use domain::sanitize::single_line;
 use engine::app::{Connection, ProbeStatus};
-use engine::config::default_of;
 use engine::local_image;
 use engine::runner_image::{self, AgentVersions, RunnerImage};
 use vendors::ticketing::{JiraCredentials, LinearCredentials};
 
-use super::Runner;
 use super::candidate::Candidate;
+use super::installed_service;
 use super::questions::Questions;
+use super::{Runner, TicketSystem};
 
 /// Prefix of the OAuth tokens of Claude Code.
 const CLAUDE_OAUTH_PREFIX: &str = "sk-ant-oat";
@@ -36,10 +36,34 @@ pub(super) fn store_network(candidate: &mut Candidate) -> anyhow::Result<()> {
             candidate.store_secret(name, &proxy.address)?;
         }
     }
-    match candidate.options.no_proxy.clone() {
-        Some(hosts) => candidate.store("NO_PROXY", &hosts),
-        None => Ok(()),
+    candidate.store("NO_PROXY", &config.proxy.no_proxy)
+}
+
+/// Stores the other settings that flags and variables set. A shell also has variables for other programs: those of
+/// systems that the setup does not use are not stored.
+pub(super) fn store_rest(
+    candidate: &mut Candidate,
+    runner: Runner,
+    system: TicketSystem,
+) -> anyhow::Result<()> {
+    let config = candidate.config()?;
+    for setting in candidate.given.0.clone() {
+        let is_used = match setting.name.split('_').next() {
+            Some("LINEAR") => system == TicketSystem::Linear,
+            Some("JIRA") => system == TicketSystem::Jira,
+            Some("DOCKER") => runner == Runner::Local,
+            Some("KUBECONFIG") => config.kubernetes.is_some(),
+            Some("ANTHROPIC" | "CLAUDE" | "OPENAI" | "GEMINI") => runner != Runner::Ci,
+            Some("AWS") => config.standby.is_some(),
+            _ => true,
+        };
+        match setting.is_secret {
+            _ if !is_used => {}
+            true => candidate.store_secret(&setting.name, &setting.value)?,
+            false => candidate.store(&setting.name, setting.value.expose())?,
+        }
     }
+    Ok(())
 }
 
 /// Checks where runs execute.
@@ -71,7 +95,7 @@ pub(super) async fn connect_runner(
                 candidate.store("DOCKER_HOST", &address)?;
             }
             let image = candidate.options.local_runner_image.clone();
-            store_unless_default(candidate, "LOCAL_RUNNER_IMAGE", &image)
+            candidate.store("LOCAL_RUNNER_IMAGE", &image)
         }
         Runner::Vm => {
             let step = Step {
@@ -90,7 +114,7 @@ pub(super) async fn connect_runner(
             if let Some(app) = &config.vm_sessions.app {
                 candidate.store("VM_SESSIONS_APP", app)?;
             }
-            store_unless_default(candidate, "VM_API_URL", &config.vm_sessions.api_url)
+            candidate.store("VM_API_URL", &config.vm_sessions.api_url)
         }
         Runner::Kubernetes => {
             let step = Step {
@@ -111,6 +135,7 @@ pub(super) async fn connect_runner(
                 // The service may have another working directory.
                 Some(path) => {
                     let path = std::path::absolute(path)?;
+                    installed_service::require_visible(&candidate.files, "KUBECONFIG", &path)?;
                     candidate.store("KUBECONFIG", &path.display().to_string())
                 }
                 None => Ok(()),
@@ -187,8 +212,8 @@ pub(super) async fn connect_linear(
             candidate.store_secret("LINEAR_CLIENT_SECRET", secret)?;
         }
     }
-    store_unless_default(candidate, "LINEAR_API_URL", &linear.api_url)?;
-    store_unless_default(candidate, "LINEAR_UPLOADS_URL", &linear.uploads_url)
+    candidate.store("LINEAR_API_URL", &linear.api_url)?;
+    candidate.store("LINEAR_UPLOADS_URL", &linear.uploads_url)
 }
 
 /// Connects Jira with the API token of a person.
@@ -337,17 +362,5 @@ impl Step {
             println!("{}", self.help);
             ask(candidate, questions).await?;
         }
-    }
-}
-
-/// Stores a setting, if it differs from its default.
-pub(super) fn store_unless_default(
-    candidate: &mut Candidate,
-    name: &str,
-    value: &str,
-) -> anyhow::Result<()> {
-    match default_of(name).as_deref() == Some(value) {
-        true => Ok(()),
-        false => candidate.store(name, value),
     }
 }

@@ -18,7 +18,7 @@ use engine::github_token;
 use server::AppCreationRequest;
 
 use super::candidate::Candidate;
-use super::connections::{Step, store_unless_default};
+use super::connections::Step;
 use super::questions::Questions;
 use super::temporary_service::TemporaryService;
 use super::{InitArgs, Runner};
@@ -113,8 +113,7 @@ fn store(candidate: &mut Candidate) -> anyhow::Result<()> {
         }
         None => {}
     }
-    let api_url = &config.vendor_addresses.github_api_url;
-    store_unless_default(candidate, "GITHUB_API_URL", api_url)
+    candidate.store("GITHUB_API_URL", &config.vendor_addresses.github_api_url)
 }
 
 /// Asks for the owner of the App, and creates it.

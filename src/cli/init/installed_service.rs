@@ -1,4 +1,4 @@
-//! Access of the installed service to the container engine.
+//! Limits that the unit of the package sets for the service.
 
 use std::path::Path;
 
@@ -6,6 +6,10 @@ use anyhow::{Context, bail};
 use tokio::process::Command;
 
 use super::candidate::Candidate;
+use super::setup_files::SetupFiles;
+
+/// Folders that the unit hides from the service with ProtectHome= and PrivateTmp=.
+const HIDDEN_FOLDERS: [&str; 5] = ["/home", "/root", "/run/user", "/tmp", "/var/tmp"];
 
 /// Drop-in of the unit that gives the service access to Docker.
 const DROP_IN: &str = include_str!("../../../packaging/systemd/local-containers.conf");
@@ -15,6 +19,19 @@ const DROP_IN_PATH: &str = "/etc/systemd/system/agent-implement.service.d/local-
 
 /// Group whose members may use Docker's socket.
 const DOCKER_GROUP: &str = "docker:";
+
+/// Refuses a path that this user can see and the service of the package cannot.
+pub(super) fn require_visible(files: &SetupFiles, name: &str, path: &Path) -> anyhow::Result<()> {
+    let mut hidden = HIDDEN_FOLDERS.iter();
+    if files.is_installed() && hidden.any(|folder| path.starts_with(folder)) {
+        bail!(
+            "{name}: the unit of the service hides {} from it. Put the file into /etc/agent-implement, readable for the \
+             user agent-implement, and run the command again with the new path",
+            path.display()
+        );
+    }
+    Ok(())
+}
 
 /// Gives the service of the package access to Docker, as its unit gives none. Does nothing if it has a drop-in, or for
 /// a service without the package.

@@ -23,7 +23,7 @@ use domain::github_app::creation_path;
 use domain::ids::Repo;
 use domain::issue::System;
 use domain::job::RunnerKind;
-use engine::config::Options;
+use engine::config::{GivenSettings, Options};
 use engine::doctor::token_permissions;
 
 use candidate::Candidate;
@@ -37,7 +37,8 @@ const INTERRUPTED: i32 = 130;
 const HELP: &str = "\
 Asks where runs execute and where tickets are, takes each credential and checks it, writes the settings and \
 credential files, maps the first project, and prepares what its runs need: the container image, or the pull request \
-with the workflows. What a flag or a variable sets is not asked. With --yes nothing is asked.
+with the workflows. What a flag or a variable sets is not asked, and is stored if the setup uses it. With --yes nothing \
+is asked.
 
 Safe to stop and to repeat: each step stores what it has checked, and another start continues with it.
 
@@ -90,6 +91,8 @@ pub(super) struct InitArgs {
     /// it. Default: the file of the installed package, else agent-implement/agent-implement.env.
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
+    #[command(flatten)]
+    given: GivenSettings,
     #[command(flatten)]
     options: Options,
 }
@@ -183,7 +186,7 @@ pub(super) async fn init(arguments: InitArgs) -> anyhow::Result<ExitCode> {
         Some(system) => system,
         None => questions.choose("Where are the tickets?", "--system", systems())?,
     };
-    let mut candidate = Candidate::new(arguments.options.clone(), files)?;
+    let mut candidate = Candidate::new(arguments.options.clone(), arguments.given.clone(), files)?;
     connections::connect_runner(&mut candidate, &questions, runner).await?;
     if runner == Runner::Local {
         installed_service::permit_containers(&mut candidate).await?;
@@ -207,6 +210,7 @@ pub(super) async fn init(arguments: InitArgs) -> anyhow::Result<ExitCode> {
     };
     connections::store_network(&mut candidate)?;
     connections::connect_model(&mut candidate, &questions, runner)?;
+    connections::store_rest(&mut candidate, runner, system)?;
     candidate.ensure_access_code()?;
     temporary_service::restart_if_outdated(&candidate, &questions).await?;
     let service = TemporaryService::start(candidate.config()?).await?;

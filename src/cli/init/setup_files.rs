@@ -105,11 +105,11 @@ impl SetupFiles {
     /// Stores a secret in a file of its own. Returns whether the file changed.
     pub(super) fn store_secret(&self, name: &str, secret: &Secret) -> anyhow::Result<bool> {
         let path = self.credentials().join(name);
-        let text = format!("{}\n", secret.expose());
-        if fs::read_to_string(&path).is_ok_and(|stored| stored == text) {
+        let is_stored = |text: String| text.trim_end_matches(['\r', '\n']) == secret.expose();
+        if fs::read_to_string(&path).is_ok_and(is_stored) {
             return Ok(false);
         }
-        write_file(&path, &text, PRIVATE)?;
+        write_file(&path, &format!("{}\n", secret.expose()), PRIVATE)?;
         Ok(true)
     }
 

@@ -1,0 +1,58 @@
+//! A machine with the package, whose settings are in `/etc`.
+
+use std::fs;
+use std::process::Command;
+
+use requires::requires;
+
+use super::NewMachine;
+use crate::process::exit_and_output;
+use crate::requirements::require;
+
+impl NewMachine {
+    /// Runs `init --yes` as root of a machine with the package. The test mounts its own `/etc` in a mount namespace, so
+    /// that this machine stays unchanged.
+    fn init_installed(&self, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
+        let etc = self.folder.path().join("etc");
+        let data = self.path("data");
+        fs::create_dir_all(etc.join("agent-implement")).unwrap();
+        let settings = format!("DATA_DIR={}\n", data.display());
+        fs::write(etc.join("agent-implement/agent-implement.env"), settings).unwrap();
+        let init = self.command(arguments, &[]);
+        let script = "mount --bind etc /etc && echo ready && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command
+            .args(["-m", "sh", "-c", script, "sh"])
+            .arg(init.get_program())
+            .args(init.get_args())
+            .env_clear()
+            .envs(init.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .envs(variables.iter().copied())
+            .current_dir(self.folder.path());
+        let (code, stdout, stderr) = exit_and_output(&command.output().unwrap());
+        let ready = stdout.strip_prefix("ready\n").ok_or(stderr.clone());
+        let text = require("namespaces", ready).to_owned() + &stderr;
+        self.assert_no_secret(&text);
+        (code, text)
+    }
+}
+
+#[requires("namespaces")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_the_service_cannot_read_is_refused() {
+    let machine = NewMachine::start().await;
+    let cluster = machine.vendors.kubernetes();
+    let kubeconfig = cluster.kubeconfig();
+    let arguments = ["--runner", "kubernetes", "--system", "github"];
+    let variables = [
+        ("KUBECONFIG", kubeconfig.to_str().unwrap()),
+        ("KUBERNETES_NAMESPACE", cluster.namespace()),
+        ("RUNNER_CALLBACK_BASE_URL", "https://agents.test"),
+    ];
+    let (code, text) =
+        tokio::task::block_in_place(|| machine.init_installed(&arguments, &variables));
+    assert_eq!(code, 1, "{text}");
+    let refusal = format!("the unit of the service hides {}", kubeconfig.display());
+    assert!(text.contains(&refusal), "{text}");
+    assert!(!text.contains("Stored KUBECONFIG"), "{text}");
+}
