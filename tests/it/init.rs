@@ -3,6 +3,7 @@
 mod app;
 mod installed;
 mod kills;
+mod restart;
 mod rights;
 mod variables;
 

@@ -21,8 +21,6 @@ pub(super) struct Candidate {
     pub(super) given: GivenSettings,
     /// Files of the setup.
     pub(super) files: SetupFiles,
-    /// Whether a file has been changed.
-    pub(super) has_changed: bool,
 }
 
 impl Candidate {
@@ -39,7 +37,6 @@ impl Candidate {
             options,
             given,
             files,
-            has_changed: false,
         };
         candidate.config()?;
         for name in ["DATA_DIR", "CUSTOM_DIR"] {
@@ -92,7 +89,6 @@ impl Candidate {
             return Ok(());
         }
         if self.files.set(name, value)? {
-            self.has_changed = true;
             println!("Stored {name} in {}.", self.files.env_file().display());
         }
         Ok(())
@@ -102,7 +98,6 @@ impl Candidate {
     pub(super) fn store_secret(&mut self, name: &str, secret: &Secret) -> anyhow::Result<()> {
         self.given.remove(name);
         if self.files.store_secret(name, secret)? {
-            self.has_changed = true;
             println!(
                 "Stored {name} in {}.",
                 self.files.secret_path(name).display()

@@ -15,7 +15,8 @@ const HIDDEN_FOLDERS: [&str; 5] = ["/home", "/root", "/run/user", "/tmp", "/var/
 const DROP_IN: &str = include_str!("../../../packaging/systemd/local-containers.conf");
 
 /// Path of the drop-in.
-const DROP_IN_PATH: &str = "/etc/systemd/system/agent-implement.service.d/local-containers.conf";
+pub(super) const DROP_IN_PATH: &str =
+    "/etc/systemd/system/agent-implement.service.d/local-containers.conf";
 
 /// Group whose members may use Docker's socket.
 const DOCKER_GROUP: &str = "docker:";
@@ -35,7 +36,7 @@ pub(super) fn require_visible(files: &SetupFiles, name: &str, path: &Path) -> an
 
 /// Gives the service of the package access to Docker, as its unit gives none. Does nothing if it has a drop-in, or for
 /// a service without the package.
-pub(super) async fn permit_containers(candidate: &mut Candidate) -> anyhow::Result<()> {
+pub(super) async fn permit_containers(candidate: &Candidate) -> anyhow::Result<()> {
     let path = Path::new(DROP_IN_PATH);
     if !candidate.files.is_installed() || path.exists() {
         return Ok(());
@@ -51,7 +52,6 @@ pub(super) async fn permit_containers(candidate: &mut Candidate) -> anyhow::Resu
     std::fs::create_dir_all(path.parent().unwrap_or(path))
         .and_then(|()| std::fs::write(path, DROP_IN))
         .with_context(|| format!("writing {DROP_IN_PATH}"))?;
-    candidate.has_changed = true;
     println!("Gave the service access to Docker in {DROP_IN_PATH}.");
     let reloaded = Command::new("systemctl")
         .arg("daemon-reload")

@@ -189,7 +189,7 @@ pub(super) async fn init(arguments: InitArgs) -> anyhow::Result<ExitCode> {
     let mut candidate = Candidate::new(arguments.options.clone(), arguments.given.clone(), files)?;
     connections::connect_runner(&mut candidate, &questions, runner).await?;
     if runner == Runner::Local {
-        installed_service::permit_containers(&mut candidate).await?;
+        installed_service::permit_containers(&candidate).await?;
     }
     github::connect(&mut candidate, &questions, &arguments, runner).await?;
     let needed = token_permissions(runner.kind(), system.into());

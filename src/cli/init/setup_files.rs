@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
 
@@ -11,6 +12,8 @@ use domain::secret::Secret;
 use engine::config::EnvFile;
 
 use crate::cli::DEFAULT_ENV_FILE;
+
+use super::installed_service::DROP_IN_PATH;
 
 /// Environment file of a setup without a package, in its own folder.
 const LOCAL_ENV_FILE: &str = "agent-implement/agent-implement.env";
@@ -118,6 +121,15 @@ impl SetupFiles {
         self.credentials().join(name)
     }
 
+    /// Whether the settings or a secret were changed at this time or later.
+    pub(super) fn changed_since(&self, time: SystemTime) -> bool {
+        let secrets = fs::read_dir(self.credentials()).into_iter().flatten();
+        let secrets = secrets.filter_map(|entry| Some(entry.ok()?.path()));
+        let drop_in = self.is_installed().then(|| DROP_IN_PATH.into());
+        let mut files = secrets.chain([self.env_file.clone()]).chain(drop_in);
+        files.any(|file| modified(&file).is_some_and(|changed| changed >= time))
+    }
+
     fn folder(&self) -> PathBuf {
         match self.env_file.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
@@ -128,6 +140,11 @@ impl SetupFiles {
     fn credentials(&self) -> PathBuf {
         self.folder().join("credentials")
     }
+}
+
+/// Time of the last change of a file, if it exists.
+pub(super) fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).ok()?.modified().ok()
 }
 
 fn is_writable(path: &Path) -> bool {

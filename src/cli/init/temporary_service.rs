@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use engine::app::{App, AppOptions};
 use engine::config::Config;
 use engine::{ShutdownSignal, outbox_worker};
-use server::ControlSocket;
+use server::{ControlSocket, control_socket};
 use store::Store;
 use tokio::sync::watch;
 
@@ -18,6 +18,7 @@ use crate::cli::local_service::ControlClient;
 
 use super::candidate::Candidate;
 use super::questions::Questions;
+use super::setup_files::modified;
 
 /// Maximum time for requests and effects in progress to finish at the end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,14 +29,18 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two attempts to connect to it.
 const RESTART_PAUSE: Duration = Duration::from_millis(200);
 
-/// Restarts the running service of the package if it was started with other settings. A service that was started
-/// otherwise must be stopped by hand.
+/// Restarts the running service of the package if its settings are newer than its socket, which each start creates: an
+/// earlier setup may have stored them. A service that was started otherwise must be stopped by hand.
 pub(super) async fn restart_if_outdated(
     candidate: &Candidate,
     questions: &Questions,
 ) -> anyhow::Result<()> {
     let dir = candidate.config()?.data_dir;
-    if !candidate.has_changed || ControlClient::connect(&dir).await?.is_none() {
+    if ControlClient::connect(&dir).await?.is_none() {
+        return Ok(());
+    }
+    let (socket, _folder) = control_socket(&dir)?;
+    if modified(&socket).is_some_and(|started| !candidate.files.changed_since(started)) {
         return Ok(());
     }
     if !candidate.files.is_installed()

@@ -26,7 +26,10 @@ impl NewMachine {
             .arg(init.get_program())
             .args(init.get_args())
             .env_clear()
-            .envs(init.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .envs(
+                init.get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
             .envs(variables.iter().copied())
             .current_dir(self.folder.path());
         let (code, stdout, stderr) = exit_and_output(&command.output().unwrap());

@@ -23,14 +23,21 @@ async fn the_service_gets_what_flags_and_variables_set() {
     let machine = NewMachine::start().await;
     let callback = "http://agents.test";
     let mut init = machine.command(&ARGUMENTS, &[]);
-    init.args(["--port", "9000", "--data-dir", "store", "--log-level", "debug"])
-        .env("RUNNER_CALLBACK_BASE_URL", format!("{callback}/"))
-        .env("ALLOW_PLAIN_HTTP", "true")
-        .env("ADMIN_ACCESS_CODE", "code-of-the-operator")
-        .env("RUNNER_MODE", "ci")
-        .env("SESSION_IMAGE", "ghcr.io/acme/runner:1")
-        .env("POLL_INTERVAL_MS", "60000")
-        .env("no_proxy", "nexus.corp");
+    init.args([
+        "--port",
+        "9000",
+        "--data-dir",
+        "store",
+        "--log-level",
+        "debug",
+    ])
+    .env("RUNNER_CALLBACK_BASE_URL", format!("{callback}/"))
+    .env("ALLOW_PLAIN_HTTP", "true")
+    .env("ADMIN_ACCESS_CODE", "code-of-the-operator")
+    .env("RUNNER_MODE", "ci")
+    .env("SESSION_IMAGE", "ghcr.io/acme/runner:1")
+    .env("POLL_INTERVAL_MS", "60000")
+    .env("no_proxy", "nexus.corp");
     let (code, text) = machine.run(init).await;
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("http://127.0.0.1:9000/admin"), "{text}");
@@ -47,13 +54,22 @@ async fn the_service_gets_what_flags_and_variables_set() {
         "NO_PROXY=nexus.corp".to_owned(),
         "ADMIN_ACCESS_CODE=<set>".to_owned(),
     ] {
-        assert!(config.lines().any(|found| found == line), "{line}: {config}");
+        assert!(
+            config.lines().any(|found| found == line),
+            "{line}: {config}"
+        );
     }
     let code = machine.path("credentials/ADMIN_ACCESS_CODE");
     assert_eq!(super::stored_secret(&code), "code-of-the-operator");
     let env = fs::read_to_string(machine.path("agent-implement.env")).unwrap();
     assert!(!env.contains("POLL_INTERVAL_MS"), "a default: {env}");
-    assert!(machine.folder.path().join("store/agent-implement.redb").exists());
+    assert!(
+        machine
+            .folder
+            .path()
+            .join("store/agent-implement.redb")
+            .exists()
+    );
 
     let files = machine.files();
     let (code, again) = machine.init(&ARGUMENTS, &["GITHUB_TOKEN"]).await;
