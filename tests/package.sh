@@ -119,8 +119,8 @@ reaches_engine() {
         tr '{' '\n' | grep -F '"local-containers"' | tee "$work/engine" | grep -F '"ok"' >/dev/null ||
         { cat "$work/engine" && return 1; }
 }
-# apt ARGUMENTS...: all dependencies are installed, so it needs no network.
-apt() { inside env DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Use-Pty=0 -y "$@"; }
+# apt ARGUMENTS...: all dependencies are installed, so it needs no network without what is only recommended.
+apt() { inside env DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Use-Pty=0 -y --no-install-recommends "$@"; }
 
 [ "$(id -u)" = 0 ] || { echo "tests/package.sh must be run as root" >&2 && exit 2; }
 for command in debootstrap:debootstrap systemd-nspawn:systemd-container lintian:lintian; do

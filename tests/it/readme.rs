@@ -195,6 +195,10 @@ async fn the_steps_for_a_new_user_lead_to_a_pull_request() {
         "{shown}"
     );
 
+    let (_, env_file) = command.split_once(" --env-file ").unwrap();
+    let why = format!("agent-implement why --env-file {env_file} ISSUE");
+    assert!(shown.contains(&why), "{shown}");
+
     let mut service = machine.start_command(command);
     let repo = machine.vendors.github().repo("mona", "notes");
     let [name] = marked(&label.text, '`')[..] else {

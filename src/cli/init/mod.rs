@@ -175,7 +175,7 @@ fn parse_organization(text: &str) -> Result<String, String> {
 pub(super) async fn init(arguments: InitArgs) -> anyhow::Result<ExitCode> {
     restore_terminal_on_interrupt();
     let questions = Questions::new(arguments.yes);
-    let files = SetupFiles::locate(arguments.env_file.as_deref());
+    let files = SetupFiles::locate(arguments.env_file.as_deref())?;
     files.create()?;
     println!("Settings: {}", files.env_file().display());
     let runner = match arguments.runner {

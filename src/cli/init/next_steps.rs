@@ -39,8 +39,9 @@ pub(super) async fn print(candidate: &Candidate, outcome: &Outcome) -> anyhow::R
         start(candidate, &config),
         prepare(candidate, &config, outcome, lacks_secret),
         format!(
-            "{} Its pull request is linked on it when the run is done; agent-implement why shows why it waits.",
-            outcome.trigger
+            "{} Its pull request is linked on it when the run is done; agent-implement why{} ISSUE shows why it waits.",
+            outcome.trigger,
+            env_file_flag(candidate)
         ),
     ];
     for (at, step) in steps.iter().enumerate() {
@@ -52,6 +53,14 @@ pub(super) async fn print(candidate: &Candidate, outcome: &Outcome) -> anyhow::R
     })
 }
 
+/// Flag of commands for this service. They find that of the package without it.
+fn env_file_flag(candidate: &Candidate) -> String {
+    match candidate.files.is_installed() {
+        true => String::new(),
+        false => format!(" --env-file {}", candidate.files.env_file().display()),
+    }
+}
+
 fn start(candidate: &Candidate, config: &Config) -> String {
     let (listen, code) = (
         config.listen,
@@ -59,10 +68,7 @@ fn start(candidate: &Candidate, config: &Config) -> String {
     );
     let command = match candidate.files.is_installed() {
         true => "systemctl restart agent-implement".to_owned(),
-        false => format!(
-            "agent-implement serve --env-file {}",
-            candidate.files.env_file().display()
-        ),
+        false => format!("agent-implement serve{}", env_file_flag(candidate)),
     };
     format!(
         "Start the service: {command}\nIts panel: http://{listen}/admin, with the access code in {}",
@@ -94,8 +100,8 @@ fn prepare(
     }
     if lines.is_empty() {
         lines.push(format!(
-            "Check the setup: agent-implement doctor --env-file {}",
-            candidate.files.env_file().display()
+            "Check the setup: agent-implement doctor{}",
+            env_file_flag(candidate)
         ));
     }
     lines.join("\n")

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 
 use domain::secret::Secret;
 use engine::config::EnvFile;
@@ -33,13 +33,22 @@ pub(super) struct SetupFiles {
 }
 
 impl SetupFiles {
-    /// Files of the setup: those that the user names, those of an installed package if this user may write them,
-    /// else a folder below the current one.
-    pub(super) fn locate(named: Option<&Path>) -> Self {
+    /// Files of the setup: those that the user names, those of an installed package, else a folder below the current
+    /// one.
+    ///
+    /// # Errors
+    /// Fails if this user may not write those of the package. Another service could not use its port.
+    pub(super) fn locate(named: Option<&Path>) -> anyhow::Result<Self> {
         let file = named.or_else(Self::existing);
-        Self {
-            env_file: file.unwrap_or(Path::new(LOCAL_ENV_FILE)).to_owned(),
+        if file.is_none() && Path::new(DEFAULT_ENV_FILE).exists() {
+            bail!(
+                "the service of the package is set up by root, as this user may not write {DEFAULT_ENV_FILE}: sudo \
+                 agent-implement init. To set up another service, name its file: --env-file {LOCAL_ENV_FILE}"
+            );
         }
+        Ok(Self {
+            env_file: file.unwrap_or(Path::new(LOCAL_ENV_FILE)).to_owned(),
+        })
     }
 
     /// Path at which an earlier setup is looked for, if the user names none.

@@ -9,20 +9,27 @@ use super::NewMachine;
 use crate::process::exit_and_output;
 use crate::requirements::require;
 
+const MOUNT: &str = "mount --bind etc /etc";
+
 impl NewMachine {
     /// Runs `init --yes` as root of a machine with the package. The test mounts its own `/etc` in a mount namespace, so
-    /// that this machine stays unchanged.
-    fn init_installed(&self, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
+    /// that this machine stays unchanged. `mount` is a command that mounts it.
+    fn init_installed(
+        &self,
+        mount: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> (i32, String) {
         let etc = self.folder.path().join("etc");
         let data = self.path("data");
         fs::create_dir_all(etc.join("agent-implement")).unwrap();
         let settings = format!("DATA_DIR={}\n", data.display());
         fs::write(etc.join("agent-implement/agent-implement.env"), settings).unwrap();
         let init = self.command(arguments, &[]);
-        let script = "mount --bind etc /etc && echo ready && exec \"$@\"";
+        let script = format!("{mount} && echo ready && exec \"$@\"");
         let mut command = Command::new("unshare");
         command
-            .args(["-m", "sh", "-c", script, "sh"])
+            .args(["-m", "sh", "-c", &script, "sh"])
             .arg(init.get_program())
             .args(init.get_args())
             .env_clear()
@@ -53,9 +60,22 @@ async fn a_file_that_the_service_cannot_read_is_refused() {
         ("RUNNER_CALLBACK_BASE_URL", "https://agents.test"),
     ];
     let (code, text) =
-        tokio::task::block_in_place(|| machine.init_installed(&arguments, &variables));
+        tokio::task::block_in_place(|| machine.init_installed(MOUNT, &arguments, &variables));
     assert_eq!(code, 1, "{text}");
     let refusal = format!("the unit of the service hides {}", kubeconfig.display());
     assert!(text.contains(&refusal), "{text}");
     assert!(!text.contains("Stored KUBECONFIG"), "{text}");
+}
+
+#[requires("namespaces")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_change_the_service_is_sent_to_root() {
+    let machine = NewMachine::start().await;
+    let read_only = format!("{MOUNT} && mount -o remount,bind,ro /etc");
+    let arguments = ["--runner", "ci", "--system", "github"];
+    let (code, text) =
+        tokio::task::block_in_place(|| machine.init_installed(&read_only, &arguments, &[]));
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("sudo agent-implement init"), "{text}");
+    assert!(!machine.path("").exists());
 }
