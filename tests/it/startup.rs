@@ -53,6 +53,24 @@ fn rejects_weak_secrets_plain_http_and_bad_levels_in_one_message() {
 }
 
 #[test]
+fn an_empty_path_is_unset_or_a_wrong_setting() {
+    let with_empty = |name: &str| {
+        let mut serve = command(&["serve", "--print-config"]);
+        exit_and_output(&serve.env(name, "").output().unwrap())
+    };
+    for name in ["KUBECONFIG", "DATA_DIR_ON_HOST"] {
+        let (code, _, stderr) = with_empty(name);
+        assert_eq!(code, 0, "{name}: {stderr}");
+    }
+    for name in ["DATA_DIR", "CUSTOM_DIR"] {
+        let (code, _, stderr) = with_empty(name);
+        assert_eq!(code, MISCONFIGURED, "{name}: {stderr}");
+        let problem = format!("{name} must be the path of a folder");
+        assert!(stderr.contains(&problem), "{stderr}");
+    }
+}
+
+#[test]
 fn store_and_logs_are_readable_by_their_owner_only() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");

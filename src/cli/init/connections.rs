@@ -131,7 +131,8 @@ pub(super) async fn connect_runner(
             if let Some(namespace) = candidate.options.kubernetes_namespace.clone() {
                 candidate.store("KUBERNETES_NAMESPACE", &namespace)?;
             }
-            match candidate.options.kubeconfig.clone() {
+            let cluster = candidate.config()?.kubernetes;
+            match cluster.and_then(|cluster| cluster.kubeconfig) {
                 // The service may have another working directory.
                 Some(path) => {
                     let path = std::path::absolute(path)?;

@@ -266,8 +266,8 @@ impl Config {
         let breaker_threshold = check.breaker_threshold(&options.dispatch_breaker_threshold);
         let config = Self {
             listen,
-            data_dir: options.data_dir,
-            custom_dir: options.custom_dir,
+            data_dir: check.folder("DATA_DIR", options.data_dir),
+            custom_dir: check.folder("CUSTOM_DIR", options.custom_dir),
             admin_access_code: secrets.admin_access_code,
             poll_interval,
             callback_base_url: check

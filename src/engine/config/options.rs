@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
 use super::BucketOptions;
 
 /// Returns the default of a variable. `None` if it has none.
@@ -11,6 +13,11 @@ pub fn default_of(variable: &str) -> Option<String> {
     let option = options.find(|option| option.get_env().is_some_and(|name| name == variable))?;
     let default = option.get_default_values().first()?;
     Some(default.to_string_lossy().into_owned())
+}
+
+/// Parser of paths that may be empty: an empty value is unset or a problem of the configuration, not of the command line.
+fn path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 /// Options of `serve`, not validated yet.
@@ -23,10 +30,10 @@ pub struct Options {
     #[arg(long, env = "PORT", default_value = "8080")]
     pub port: String,
     /// Directory of the store, of the key of stored secrets, and of the logs.
-    #[arg(long, env = "DATA_DIR", default_value = "./data")]
+    #[arg(long, env = "DATA_DIR", default_value = "./data", value_parser = path())]
     pub data_dir: PathBuf,
     /// Directory of the operator's own pipelines and steps, as the admin panel shows it.
-    #[arg(long, env = "CUSTOM_DIR", default_value = "./custom")]
+    #[arg(long, env = "CUSTOM_DIR", default_value = "./custom", value_parser = path())]
     pub custom_dir: PathBuf,
     /// Access code of the admin panel and API; at least 8 bytes. Unset disables both.
     #[arg(
@@ -204,7 +211,7 @@ pub struct Options {
     pub docker_host: Option<String>,
     /// Path of DATA_DIR on the machine of the container engine. Set it if the service itself runs in
     /// a container and uses local containers.
-    #[arg(long, env = "DATA_DIR_ON_HOST")]
+    #[arg(long, env = "DATA_DIR_ON_HOST", value_parser = path())]
     pub data_dir_on_host: Option<PathBuf>,
     /// Network of local containers: proxy (none; other hosts are reached through a proxy of the service) or open (that
     /// of the container engine, with access to this machine and its network).
@@ -222,7 +229,7 @@ pub struct Options {
     #[arg(long, env = "KUBERNETES_NAMESPACE")]
     pub kubernetes_namespace: Option<String>,
     /// kubeconfig file of the cluster. If unset, the service account of the pod that this service runs in.
-    #[arg(long, env = "KUBECONFIG")]
+    #[arg(long, env = "KUBECONFIG", value_parser = path())]
     pub kubeconfig: Option<PathBuf>,
     /// Runtime class of runs in Kubernetes, such as one of gVisor or Kata Containers.
     #[arg(long, env = "KUBERNETES_RUNTIME_CLASS")]

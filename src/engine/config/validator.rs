@@ -1,6 +1,7 @@
 //! Validation of values, collecting all problems.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -11,6 +12,7 @@ use domain::secret::Secret;
 use vendors::chat::ChatKind;
 
 use super::address::{is_http, is_https, is_loopback};
+use super::options::default_of;
 use super::{ChatConfig, GitHubAuthConfig, GitHubConfig, LogFormat};
 
 /// Validator that collects problems.
@@ -64,6 +66,15 @@ impl Validator {
         let address = self.parse::<IpAddr>("LISTEN_ADDR", address, "an IP address");
         let port = self.parse::<u16>("PORT", port, "a port number");
         SocketAddr::new(address.unwrap_or(IpAddr::from([127, 0, 0, 1])), port)
+    }
+
+    pub(super) fn folder(&mut self, name: &str, path: PathBuf) -> PathBuf {
+        let is_set = !path.as_os_str().is_empty();
+        self.require(is_set, || format!("{name} must be the path of a folder"));
+        match is_set {
+            true => path,
+            false => default_of(name).unwrap_or_default().into(),
+        }
     }
 
     pub(super) fn optional_url(
