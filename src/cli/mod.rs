@@ -177,8 +177,12 @@ impl Command {
     /// Environment file named by the user, if any. `None` for a command without `--env-file`.
     fn env_file(&self) -> Option<Option<&Path>> {
         let named = match self {
-            // The service manager passes the variables of an installed service.
-            Command::Serve(arguments) if arguments.env_file.is_none() => return None,
+            // The service manager passes the variables of an installed service. A person prints them without it.
+            Command::Serve(arguments)
+                if arguments.env_file.is_none() && !arguments.print_config =>
+            {
+                return None;
+            }
             Command::Serve(arguments) => &arguments.env_file,
             Command::Init(arguments) => return arguments.existing_env_file().map(Some),
             Command::Doctor(arguments) => &arguments.env_file,

@@ -49,7 +49,7 @@ pub(super) struct ServeArgs {
     pub(super) env_file: Option<PathBuf>,
     /// Print the effective configuration with secrets masked, and exit.
     #[arg(long)]
-    print_config: bool,
+    pub(super) print_config: bool,
     #[command(flatten)]
     test_options: TestOptions,
 }

@@ -240,10 +240,12 @@ fn commands_find_an_installed_service() {
     drop(Store::open(&data).unwrap());
     let program = env!("CARGO_BIN_EXE_agent-implement");
     let script = format!(
-        "mount -t tmpfs none /etc && mkdir /etc/agent-implement && cd {folder} && \
+        "mount -t tmpfs none /etc && mkdir -p /etc/agent-implement/credentials && cd {folder} && \
+         echo the-access-code >/etc/agent-implement/credentials/ADMIN_ACCESS_CODE && \
          echo DATA_DIR={data} >/etc/agent-implement/agent-implement.env && echo ready && \
          {program} audit verify && {program} audit verify --data-dir {data} && \
-         ! DATA_DIR=/nowhere {program} audit verify",
+         ! DATA_DIR=/nowhere {program} audit verify && \
+         {program} serve --print-config | grep -E '^(DATA_DIR|ADMIN_ACCESS_CODE|PORT)='",
         folder = dir.path().display(),
         data = data.display()
     );
@@ -270,12 +272,14 @@ fn commands_find_an_installed_service() {
     let ready = stdout.strip_prefix("ready\n").ok_or(stderr.clone());
     let stdout = require("namespaces", ready);
     assert!(status.success(), "{stdout}{stderr}");
-    assert_eq!(
-        stdout, "ok: 0 entries, head none\nok: 0 entries, head none\n",
-        "{stderr}"
+    let expected = format!(
+        "ok: 0 entries, head none\nok: 0 entries, head none\n\
+         PORT=8080\nDATA_DIR={}\nADMIN_ACCESS_CODE=<set>\n",
+        data.display()
     );
+    assert_eq!(stdout, expected, "{stderr}");
     let notice = "agent-implement: using /etc/agent-implement/agent-implement.env";
-    assert_eq!(stderr.matches(notice).count(), 1, "{stderr}");
+    assert_eq!(stderr.matches(notice).count(), 2, "{stderr}");
     assert!(stderr.contains("there is no store in /nowhere"), "{stderr}");
 }
 
