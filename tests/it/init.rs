@@ -5,6 +5,7 @@ mod installed;
 mod kills;
 mod restart;
 mod rights;
+mod runner_mode;
 mod variables;
 
 use std::fs;

@@ -214,7 +214,7 @@ pub(super) async fn init(arguments: InitArgs) -> anyhow::Result<ExitCode> {
     candidate.ensure_access_code()?;
     temporary_service::restart_if_outdated(&candidate, &questions).await?;
     let service = TemporaryService::start(candidate.config()?).await?;
-    let set_up = project::set_up(&service, &arguments, runner, &target, &source).await;
+    let set_up = project::set_up(&service, &questions, &arguments, runner, &target, &source).await;
     service.stop().await;
     let outcome = set_up?;
     if runner == Runner::Local {

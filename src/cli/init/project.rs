@@ -229,13 +229,14 @@ fn key_of(repo: &Repo) -> String {
 /// Stores the runner mode and the project, and opens the pull request with the workflows if runs execute in CI.
 pub(super) async fn set_up(
     service: &TemporaryService,
+    questions: &Questions,
     arguments: &InitArgs,
     runner: Runner,
     target: &Target,
     source: &Source,
 ) -> anyhow::Result<Outcome> {
-    set_runner_mode(service, runner).await?;
     let key = arguments.project.as_deref().unwrap_or(&source.key);
+    set_runner_mode(service, questions, runner, key).await?;
     let body = mapping(arguments, runner, target, source, key);
     store_project(service, key, &body).await?;
     let workflows_pull = match runner {
@@ -249,19 +250,45 @@ pub(super) async fn set_up(
     })
 }
 
-/// Local containers are a mode of the whole service; otherwise each project names its runner.
-async fn set_runner_mode(service: &TemporaryService, runner: Runner) -> anyhow::Result<()> {
+/// Local containers are a mode of the whole service; otherwise each project names its runner. A person decides about other
+/// projects that the mode moves.
+async fn set_runner_mode(
+    service: &TemporaryService,
+    questions: &Questions,
+    runner: Runner,
+    key: &str,
+) -> anyhow::Result<()> {
     let wanted = match runner {
         Runner::Local => "local",
         Runner::Ci | Runner::Vm | Runner::Kubernetes => "default",
     };
     let current = service.get("/api/runner-mode").await?;
-    let runs_so = current["mode"] == wanted || current["mode"] == runner.mode();
-    if !runs_so {
-        service
-            .post("/api/runner-mode", &json!({"mode": wanted}))
-            .await?;
+    if current["mode"] == wanted || current["mode"] == runner.mode() {
+        return Ok(());
     }
+    let stored = service.get("/api/mappings").await?;
+    let names = stored.as_object().into_iter().flatten();
+    let others: Vec<&str> = names
+        .map(|(name, _)| name.as_str())
+        .filter(|name| *name != key)
+        .collect();
+    if !others.is_empty() {
+        let change = format!(
+            "The runner mode of the service must change from {} to {wanted}, which decides where other projects run, too: \
+             {}.",
+            current["mode"].as_str().unwrap_or_default(),
+            single_line(&others.join(", "))
+        );
+        if !questions.can_ask() {
+            bail!("{change} Change it in the panel first, or run the command without --yes");
+        }
+        if !questions.confirm(&format!("{change} Change it?"))? {
+            bail!("the runner mode stays, and the project is not stored. Choose another --runner");
+        }
+    }
+    service
+        .post("/api/runner-mode", &json!({"mode": wanted}))
+        .await?;
     Ok(())
 }
 
