@@ -6,7 +6,7 @@ mod local_host;
 mod stored_setup;
 
 use std::fmt::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -19,6 +19,7 @@ use engine::doctor::examine;
 
 use vendors::http::Redactor;
 
+use super::DEFAULT_ENV_FILE;
 use super::terminal::has_colours;
 use stored_setup::StoredSetup;
 
@@ -58,6 +59,9 @@ pub(super) async fn doctor(arguments: DoctorArgs) -> anyhow::Result<ExitCode> {
         &config,
         file.zip(variables.as_ref()),
     ));
+    if file == Some(Path::new(DEFAULT_ENV_FILE)) {
+        findings.extend(local_host::check_unit(&config));
+    }
     findings.extend(config_values::mark_unchecked(
         check(config.clone(), problems).await?,
         problems,

@@ -4,11 +4,15 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 use domain::check_result::CheckResult;
 use engine::config::Config;
 use engine::doctor::ServiceState;
 use store::{MIN_FREE_FOR_NEW_WORK, SECRETS_KEY_FILE, free_bytes};
+
+/// Folder that the unit of the package permits the service to write to.
+const STATE_DIRECTORY: &str = "/var/lib/agent-implement";
 
 /// Free space below which `doctor` warns, in bytes.
 const LOW_SPACE_BYTES: u64 = 1 << 30;
@@ -45,6 +49,36 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
         _ => CheckResult::ok(check, format!("{shown} is writable")),
     };
     std::iter::once(space).chain(check_key(config)).collect()
+}
+
+/// Checks that the unit of the package permits the service to write to its data folder, which root may always do.
+pub(super) fn check_unit(config: &Config) -> Option<CheckResult> {
+    let dir = &config.data_dir;
+    let show = [
+        "show",
+        "--value",
+        "--property=ReadWritePaths",
+        "agent-implement",
+    ];
+    let shown = Command::new("systemctl").args(show).output().ok()?;
+    let paths = String::from_utf8_lossy(&shown.stdout);
+    let mut paths = paths.split_whitespace().chain([STATE_DIRECTORY]);
+    // Prefixes of systemd: ignored if missing, relative to the root of the service.
+    let permits = |path: &str| dir.starts_with(path.trim_start_matches(['-', '+']));
+    if !shown.status.success() || paths.any(permits) {
+        return None;
+    }
+    let shown = dir.display();
+    let message = format!("the unit of the service does not permit writing to {shown}");
+    let remedy = format!(
+        "systemctl edit agent-implement, and add the section [Service] with ReadWritePaths={shown}; or remove DATA_DIR \
+         from the settings."
+    );
+    Some(
+        CheckResult::error("data-folder", message)
+            .with_impact("The service does not start.")
+            .with_remedy(remedy),
+    )
 }
 
 fn ancestor(dir: &Path) -> &Path {

@@ -1,12 +1,13 @@
 //! A machine with the package, whose settings are in `/etc`.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use requires::requires;
 
 use super::NewMachine;
-use crate::process::exit_and_output;
+use crate::process::{command, exit_and_output};
 use crate::requirements::require;
 
 const MOUNT: &str = "mount --bind etc /etc";
@@ -20,26 +21,36 @@ impl NewMachine {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> (i32, String) {
+        self.run_installed(mount, &self.command(arguments, &[]), variables)
+    }
+
+    /// Runs a command like `init_installed`.
+    fn run_installed(
+        &self,
+        mount: &str,
+        installed: &Command,
+        variables: &[(&str, &str)],
+    ) -> (i32, String) {
         let etc = self.folder.path().join("etc");
         let data = self.path("data");
         fs::create_dir_all(etc.join("agent-implement")).unwrap();
         let settings = format!("DATA_DIR={}\n", data.display());
         fs::write(etc.join("agent-implement/agent-implement.env"), settings).unwrap();
-        let init = self.command(arguments, &[]);
         let script = format!("{mount} && echo ready && exec \"$@\"");
-        let mut command = Command::new("unshare");
-        command
+        let mut unshare = Command::new("unshare");
+        unshare
             .args(["-m", "sh", "-c", &script, "sh"])
-            .arg(init.get_program())
-            .args(init.get_args())
+            .arg(installed.get_program())
+            .args(installed.get_args())
             .env_clear()
             .envs(
-                init.get_envs()
+                installed
+                    .get_envs()
                     .filter_map(|(name, value)| Some((name, value?))),
             )
             .envs(variables.iter().copied())
             .current_dir(self.folder.path());
-        let (code, stdout, stderr) = exit_and_output(&command.output().unwrap());
+        let (code, stdout, stderr) = exit_and_output(&unshare.output().unwrap());
         let ready = stdout.strip_prefix("ready\n").ok_or(stderr.clone());
         let text = require("namespaces", ready).to_owned() + &stderr;
         self.assert_no_secret(&text);
@@ -78,4 +89,25 @@ async fn a_user_who_may_not_change_the_service_is_sent_to_root() {
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("sudo agent-implement init"), "{text}");
     assert!(!machine.path("").exists());
+}
+
+#[requires("namespaces")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_names_a_data_folder_that_the_unit_does_not_permit() {
+    let machine = NewMachine::start().await;
+    let bin = machine.folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let systemctl = bin.join("systemctl");
+    fs::write(&systemctl, "#!/bin/sh\necho \"$PERMITTED\"\n").unwrap();
+    fs::set_permissions(&systemctl, Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let permitted = format!("/srv -{}", machine.path("").display());
+    for (permitted, is_found) in [("", true), ("/srv", true), (&permitted, false)] {
+        let variables = [("PATH", path.as_str()), ("PERMITTED", permitted)];
+        let doctor = command(&["doctor"]);
+        let (_, text) =
+            tokio::task::block_in_place(|| machine.run_installed(MOUNT, &doctor, &variables));
+        let problem = "the unit of the service does not permit writing to";
+        assert_eq!(text.contains(problem), is_found, "{text}");
+    }
 }
