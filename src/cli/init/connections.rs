@@ -78,8 +78,16 @@ pub(super) async fn connect_runner(
             let step = Step {
                 vendor: "Container engine",
                 connection: Connection::LocalContainers,
-                help: "Docker or Podman is needed on this machine: apt-get install docker.io, or set DOCKER_HOST to its \
-                       address, for example unix:///run/user/1000/podman/podman.sock.",
+                help: match candidate.files.is_installed() {
+                    true => {
+                        "Docker or Podman is needed on this machine: apt-get install docker.io, or prepare Podman as in \
+                         docs/install.md (Local containers) and set DOCKER_HOST to unix:///run/podman/podman.sock."
+                    }
+                    false => {
+                        "Docker or Podman is needed on this machine: apt-get install docker.io, or set DOCKER_HOST to its \
+                         address, for example unix:///run/user/1000/podman/podman.sock."
+                    }
+                },
             };
             let ask = async |candidate: &mut Candidate, questions: &Questions| {
                 let address = questions.text(
@@ -92,6 +100,13 @@ pub(super) async fn connect_runner(
             };
             step.connect(candidate, questions, ask).await?;
             if let Some(address) = candidate.options.docker_host.clone() {
+                if let Some(path) = address.strip_prefix("unix://") {
+                    installed_service::require_visible(
+                        &candidate.files,
+                        "DOCKER_HOST",
+                        path.as_ref(),
+                    )?;
+                }
                 candidate.store("DOCKER_HOST", &address)?;
             }
             let image = candidate.options.local_runner_image.clone();
@@ -128,17 +143,15 @@ pub(super) async fn connect_runner(
                 ask_kubernetes(candidate, questions)
             };
             step.connect(candidate, questions, ask).await?;
-            if let Some(namespace) = candidate.options.kubernetes_namespace.clone() {
-                candidate.store("KUBERNETES_NAMESPACE", &namespace)?;
-            }
             let cluster = candidate.config()?.kubernetes;
-            match cluster.and_then(|cluster| cluster.kubeconfig) {
+            if let Some(path) = cluster.and_then(|cluster| cluster.kubeconfig) {
                 // The service may have another working directory.
-                Some(path) => {
-                    let path = std::path::absolute(path)?;
-                    installed_service::require_visible(&candidate.files, "KUBECONFIG", &path)?;
-                    candidate.store("KUBECONFIG", &path.display().to_string())
-                }
+                let path = std::path::absolute(path)?;
+                installed_service::require_visible(&candidate.files, "KUBECONFIG", &path)?;
+                candidate.store("KUBECONFIG", &path.display().to_string())?;
+            }
+            match candidate.options.kubernetes_namespace.clone() {
+                Some(namespace) => candidate.store("KUBERNETES_NAMESPACE", &namespace),
                 None => Ok(()),
             }
         }

@@ -21,13 +21,13 @@ pub(super) const DROP_IN_PATH: &str =
 /// Group whose members may use Docker's socket.
 const DOCKER_GROUP: &str = "docker:";
 
-/// Refuses a path that this user can see and the service of the package cannot.
+/// Refuses a path that the service of the package cannot see, unlike this user.
 pub(super) fn require_visible(files: &SetupFiles, name: &str, path: &Path) -> anyhow::Result<()> {
     let mut hidden = HIDDEN_FOLDERS.iter();
     if files.is_installed() && hidden.any(|folder| path.starts_with(folder)) {
         bail!(
-            "{name}: the unit of the service hides {} from it. Put the file into /etc/agent-implement, readable for the \
-             user agent-implement, and run the command again with the new path",
+            "{name}: the unit of the service hides {} from it, with all home folders and temporary files. Run the \
+             command again with a path elsewhere that the user agent-implement may use",
             path.display()
         );
     }
@@ -44,8 +44,8 @@ pub(super) async fn permit_containers(candidate: &Candidate) -> anyhow::Result<(
     let groups = std::fs::read_to_string("/etc/group").context("reading /etc/group")?;
     if !groups.lines().any(|line| line.starts_with(DOCKER_GROUP)) {
         println!(
-            "The service needs access to the socket of the container engine: copy \
-             /usr/share/doc/agent-implement/examples/local-containers.conf to {DROP_IN_PATH} and adapt it."
+            "The service needs access to the socket of the container engine: see \"Local containers\" in \
+             docs/install.md."
         );
         return Ok(());
     }

@@ -60,22 +60,30 @@ impl NewMachine {
 
 #[requires("namespaces")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_the_service_cannot_read_is_refused() {
+async fn a_path_that_the_unit_hides_from_the_service_is_refused() {
     let machine = NewMachine::start().await;
     let cluster = machine.vendors.kubernetes();
     let kubeconfig = cluster.kubeconfig();
-    let arguments = ["--runner", "kubernetes", "--system", "github"];
-    let variables = [
-        ("KUBECONFIG", kubeconfig.to_str().unwrap()),
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let socket = machine.vendors.docker_socket();
+    let kubernetes = [
+        ("KUBECONFIG", kubeconfig),
         ("KUBERNETES_NAMESPACE", cluster.namespace()),
         ("RUNNER_CALLBACK_BASE_URL", "https://agents.test"),
     ];
-    let (code, text) =
-        tokio::task::block_in_place(|| machine.init_installed(MOUNT, &arguments, &variables));
-    assert_eq!(code, 1, "{text}");
-    let refusal = format!("the unit of the service hides {}", kubeconfig.display());
-    assert!(text.contains(&refusal), "{text}");
-    assert!(!text.contains("Stored KUBECONFIG"), "{text}");
+    let local = [("DOCKER_HOST", socket.as_str())];
+    for (runner, variables, hidden) in [
+        ("kubernetes", &kubernetes[..], kubeconfig),
+        ("local", &local, socket.trim_start_matches("unix://")),
+    ] {
+        let arguments = ["--runner", runner, "--system", "github"];
+        let (code, text) =
+            tokio::task::block_in_place(|| machine.init_installed(MOUNT, &arguments, variables));
+        assert_eq!(code, 1, "{text}");
+        let refusal = format!("the unit of the service hides {hidden}");
+        assert!(text.contains(&refusal), "{text}");
+        assert!(!text.contains("Stored "), "{text}");
+    }
 }
 
 #[requires("namespaces")]
