@@ -1,6 +1,5 @@
 //! `agent-implement completions`: shell completion scripts.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Command, CommandFactory};
@@ -38,7 +37,8 @@ pub(super) fn completions(arguments: &CompletionsArgs) -> anyhow::Result<ExitCod
     if arguments.shell == Shell::Bash {
         script = fix_bash_function_names(&script);
     }
-    super::ignore_broken_pipe(io::stdout().lock().write_all(script.as_bytes()))
+    print!("{script}");
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Works around a bug of clap_complete 4.6: its bash script escapes the dash of the program's name in two

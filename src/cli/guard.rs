@@ -1,6 +1,5 @@
 //! `agent-implement guard scan`: the sensitive-file guard for shells, git hooks and CI.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -60,7 +59,7 @@ pub(super) async fn guard(arguments: GuardArgs) -> anyhow::Result<ExitCode> {
     };
     let format_line = if scan.json { json_line } else { text_line };
     let lines: String = report.findings.iter().map(format_line).collect();
-    super::ignore_broken_pipe(io::stdout().lock().write_all(lines.as_bytes()))?;
+    print!("{lines}");
     let blocking = report
         .findings
         .iter()

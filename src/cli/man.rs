@@ -1,6 +1,5 @@
 //! `agent-implement man`: manual pages, one per command.
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,6 +8,7 @@ use clap::CommandFactory;
 use clap_mangen::Man;
 
 use super::CommandLine;
+use super::terminal::print_bytes;
 
 /// Arguments of `man`.
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,10 @@ pub(super) struct ManArgs {
 pub(super) fn man(arguments: &ManArgs) -> anyhow::Result<ExitCode> {
     let command = CommandLine::command().disable_help_subcommand(true);
     let Some(dir) = &arguments.dir else {
-        return super::ignore_broken_pipe(Man::new(command).render(&mut io::stdout().lock()));
+        let mut page = Vec::new();
+        Man::new(command).render(&mut page)?;
+        print_bytes(&page);
+        return Ok(ExitCode::SUCCESS);
     };
     std::fs::create_dir_all(dir)
         .and_then(|()| clap_mangen::generate_to(command, dir))

@@ -1,5 +1,23 @@
 //! Subcommands, one module each.
 
+/// Prints to the standard output. Unlike the macro of the standard library, it does not panic if the reader has closed
+/// the pipe: the command continues without it.
+macro_rules! print {
+    ($($text:tt)*) => {
+        $crate::cli::terminal::print(format_args!($($text)*))
+    };
+}
+
+/// Prints a line like [`print!`].
+macro_rules! println {
+    () => {
+        print!("\n")
+    };
+    ($($text:tt)*) => {
+        print!("{}\n", format_args!($($text)*))
+    };
+}
+
 mod audit;
 mod backup;
 mod checkout;
@@ -328,14 +346,6 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
             _ => ExitCode::FAILURE,
         },
         _ => ExitCode::FAILURE,
-    }
-}
-
-/// Converts the result of printing into an exit code. A closed pipe counts as success.
-fn ignore_broken_pipe(printed: io::Result<()>) -> anyhow::Result<ExitCode> {
-    match printed {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
     }
 }
 

@@ -12,7 +12,6 @@ use domain::usage::Month;
 use engine::clock::Clock;
 use server::{ScoreColumn, ScoreView, ScoreboardView};
 
-use super::ignore_broken_pipe;
 use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open};
 
 /// Arguments of `report`.
@@ -82,10 +81,8 @@ pub(super) async fn report(arguments: ReportArgs) -> anyhow::Result<ExitCode> {
         ReportFormat::Json => format!("{:#}\n", serde_json::to_value(&board)?),
         ReportFormat::Csv => csv(month, &board),
     };
-    ignore_broken_pipe(std::io::Write::write_all(
-        &mut std::io::stdout().lock(),
-        text.as_bytes(),
-    ))
+    print!("{text}");
+    Ok(ExitCode::SUCCESS)
 }
 
 fn csv(month: Month, board: &ScoreboardView) -> String {

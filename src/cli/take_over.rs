@@ -1,7 +1,7 @@
 //! `agent-implement take` and `agent-implement give-back`: people continue issues by hand.
 
 use std::fmt::{self, Write as _};
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -20,6 +20,7 @@ use vendors::http::percent_encode;
 use super::checkout::{self, CheckoutError};
 use super::control::{REFUSED, UNKNOWN, connect};
 use super::local_service::{ControlClient, ServiceLocation};
+use super::terminal::print_bytes;
 
 /// Arguments of `take`.
 #[derive(Debug, clap::Args)]
@@ -185,14 +186,13 @@ async fn print_patch(service: &ControlClient, guide: &TakeOverGuide) -> anyhow::
         eprintln!("agent-implement: {issue}: no run kept a patch.");
         return Ok(ExitCode::from(REFUSED));
     };
-    let mut output = io::stdout().lock();
-    let printed = match output.is_terminal() {
+    match io::stdout().is_terminal() {
         true => String::from_utf8_lossy(&patch)
             .lines()
-            .try_for_each(|line| writeln!(output, "{}", log_line(line))),
-        false => output.write_all(&patch).and_then(|()| output.flush()),
-    };
-    super::ignore_broken_pipe(printed)
+            .for_each(|line| println!("{}", log_line(line))),
+        false => print_bytes(&patch),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Checks the current folder, takes the issue over, and puts its work into the folder.
