@@ -207,11 +207,9 @@ impl Environment {
             variable("GITHUB_REPOSITORY").ok_or(EnvironmentError::Missing("GITHUB_REPOSITORY"))?;
         let server_url = variable("GITHUB_SERVER_URL").unwrap_or("https://github.com".to_owned());
         let run_id = variable("GITHUB_RUN_ID").and_then(|id| id.parse().ok());
-        let base_branch = event
-            .and_then(|event| event.pointer("/repository/default_branch")?.as_str())
-            .map(str::to_owned)
-            .or_else(|| variable("GITHUB_REF_NAME"))
-            .ok_or(EnvironmentError::Missing("GITHUB_REF_NAME"))?;
+        // Not the default branch in the event: a project can name another one, and is dispatched on it.
+        let base_branch =
+            variable("GITHUB_REF_NAME").ok_or(EnvironmentError::Missing("GITHUB_REF_NAME"))?;
         Ok(Self {
             inputs: inputs(variables, event)?,
             repo: Repo::parse(&repository).ok_or_else(|| {
@@ -459,10 +457,10 @@ mod tests {
     }
 
     #[test]
-    fn prefers_the_default_branch_of_the_event() {
-        let event = json!({"inputs": {"phase": "implementation"}, "repository": {"default_branch": "trunk"}});
+    fn the_base_is_the_branch_of_the_dispatch() {
+        let event = json!({"inputs": {"phase": "implementation"}, "repository": {"default_branch": "main"}});
         let environment = Environment::from_variables(
-            &variables(&[("GITHUB_REPOSITORY", "o/r"), ("GITHUB_REF_NAME", "main")]),
+            &variables(&[("GITHUB_REPOSITORY", "o/r"), ("GITHUB_REF_NAME", "trunk")]),
             Some(&event),
         )
         .unwrap();

@@ -10,7 +10,7 @@ use fake_vendors::scripted_agent::{Script, ScriptStep};
 
 use serde_json::json;
 
-use crate::test_env::TestEnv;
+use crate::test_env::{IMPLEMENTATION_WORKFLOW, TestEnv, mapping_with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_labelled_ticket_becomes_a_pull_request() {
@@ -93,6 +93,27 @@ async fn a_labelled_ticket_becomes_a_pull_request() {
         1,
         "a pull request that is open is final"
     );
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_starts_from_the_default_branch_of_the_mapping() {
+    let env = TestEnv::with_mapping(mapping_with(&json!({ "defaultBranch": "develop" }))).await;
+    let files = [
+        (
+            ".github/workflows/agent-implement.yml",
+            IMPLEMENTATION_WORKFLOW,
+        ),
+        ("only-in-develop.txt", "yes\n"),
+    ];
+    env.repo().commit("develop", &files, "Develop").unwrap();
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed, "{job:?}");
+    let pulls = env.repo().pulls();
+    assert_eq!(pulls[0].base, "develop");
+    let inherited = env.repo().read_file(&job.branch, "only-in-develop.txt");
+    assert_eq!(inherited.as_deref(), Some("yes\n"));
     env.finish().await;
 }
 
