@@ -324,7 +324,7 @@ async fn a_cloud_project_gets_the_role_and_the_configured_image() {
     for expected_text in [
         "'registry.test/agents/runner:next'",
         "startsWith(inputs.runner_image, 'registry.test/agents/')",
-        "role-to-assume: ${{ secrets.CLOUD_ROLE_ARN }}",
+        "CLOUD_ROLE_ARN: ${{ secrets.CLOUD_ROLE_ARN }}",
         "id-token: write",
     ] {
         assert!(

@@ -11,6 +11,8 @@ use domain::run_options::RunOptions;
 use domain::secret::Secret;
 use domain::templates;
 use serde_json::{Value, json};
+use test_support::{StubReply, TestServer};
+use tokio::process::Command;
 
 use crate::test_env::{
     COMMENT_TRIGGER_WORKFLOW, IMPLEMENTATION_WORKFLOW, PLANNING_WORKFLOW, planning_mapping,
@@ -166,6 +168,106 @@ fn each_workflow_has_minimal_permissions() {
             );
         }
     }
+}
+
+/// The agent can change the files of actions, and a second part of an action would start after the agent.
+#[test]
+fn no_action_but_the_upload_is_used_in_a_run() {
+    let region = "eu-west-1".to_owned();
+    for file in ["agent-plan.yml", "agent-implement.yml"] {
+        let workflow = synced_workflow(
+            file,
+            ModelProvider::Cloud {
+                region: region.clone(),
+            },
+        );
+        let jobs = workflow["jobs"].as_object().unwrap();
+        let steps = jobs
+            .values()
+            .flat_map(|job| job["steps"].as_array().unwrap());
+        let actions: Vec<&str> = steps.filter_map(|step| step["uses"].as_str()).collect();
+        let [upload] = actions[..] else {
+            panic!("{file}: {actions:?}");
+        };
+        assert!(upload.starts_with("actions/upload-artifact@"), "{upload}");
+    }
+}
+
+/// Runs the step that assumes the role against a service that answers with this status and text. Returns its exit
+/// code, log and outputs.
+async fn assume_role(status: u16, answer: &'static str) -> (Option<i32>, String, String) {
+    let server = TestServer::start(move |request, _| match request.path.as_str() {
+        "/token?api-version=2&audience=sts.amazonaws.com" => {
+            assert_eq!(request.header("authorization"), Some("Bearer of-the-job"));
+            StubReply::json(200, &json!({"count": 1, "value": "ey.identity.x+y"}))
+        }
+        _ => StubReply::Response(status, vec![], answer.to_owned()),
+    })
+    .await;
+    let region = "eu-west-1".to_owned();
+    let workflow = synced_workflow("agent-implement.yml", ModelProvider::Cloud { region });
+    let steps = workflow["jobs"]["implement"]["steps"].as_array().unwrap();
+    let step = steps.iter().find(|step| step["id"] == "cloud").unwrap();
+    let script = step["run"].as_str().unwrap();
+    let address = "https://sts.$CLOUD_REGION.amazonaws.com";
+    assert_eq!(script.matches(address).count(), 1, "{script}");
+    let script = script.replace(address, &server.url);
+    let dir = tempfile::tempdir().unwrap();
+    let outputs = dir.path().join("outputs");
+    let ended = Command::new("bash")
+        .args(["--noprofile", "--norc", "-eo", "pipefail", "-c", &script])
+        .env("GITHUB_OUTPUT", &outputs)
+        .env("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "of-the-job")
+        .env(
+            "ACTIONS_ID_TOKEN_REQUEST_URL",
+            format!("{}/token?api-version=2", server.url),
+        )
+        .envs([
+            ("CLOUD_REGION", "eu-west-1"),
+            ("CLOUD_ROLE_ARN", "arn:aws:iam::1:role/a"),
+            ("SESSION_SECONDS", "3600"),
+        ])
+        .output()
+        .await
+        .unwrap();
+    let sent = server.requests().pop().unwrap().body;
+    assert_eq!(
+        sent,
+        "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&DurationSeconds=3600&RoleSessionName=agent-implement\
+         &RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fa&WebIdentityToken=ey.identity.x%2By"
+    );
+    let log = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+    (
+        ended.status.code(),
+        log,
+        std::fs::read_to_string(outputs).unwrap_or_default(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn assumes_the_cloud_role_and_masks_its_credentials() {
+    let answer = "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult>\n<Credentials>\n\
+                  <AccessKeyId>ASIA1</AccessKeyId><SecretAccessKey>a/b+c</SecretAccessKey>\n\
+                  <SessionToken>x+y/z==</SessionToken></Credentials>\n";
+    let (code, log, outputs) = assume_role(200, answer).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(
+        log,
+        "::add-mask::ASIA1\n::add-mask::a/b+c\n::add-mask::x+y/z==\n"
+    );
+    assert_eq!(
+        outputs,
+        "AccessKeyId=ASIA1\nSecretAccessKey=a/b+c\nSessionToken=x+y/z==\n"
+    );
+
+    let refusal = "<ErrorResponse><Error>\n<Code>AccessDenied</Code>\n<Message>Not authorized</Message>\n</Error>";
+    let (code, log, outputs) = assume_role(403, refusal).await;
+    assert_eq!((code, outputs.as_str()), (Some(1), ""), "{log}");
+    assert_eq!(
+        log,
+        "::error::Cannot assume the role arn:aws:iam::1:role/a in eu-west-1: Not authorized. Check the secret \
+         CLOUD_ROLE_ARN, and that the role trusts this repository.\n"
+    );
 }
 
 #[test]
