@@ -161,13 +161,15 @@ pub enum GuardVerdict {
 
 /// Checks one changed file. `before` and `after` are its content before and after the change.
 pub fn check_file(path: &str, before: &[u8], after: &[u8], allow: &AllowList) -> GuardVerdict {
-    let mut check = FileCheck {
-        is_allowed: allow.permits(path),
-        budget: UnpackBudget::for_size(after.len()),
-        known_contents: HashSet::new(),
-    };
-    check.record_known_contents(path, before);
-    check.check(path, before, after, 0)
+    let budget = UnpackBudget::for_size(after.len());
+    FileCheck::new(path, before, budget, allow).check(path, before, after, 0)
+}
+
+/// Checks a part of a changed file that is too large to be checked at once. An archive cannot be read completely
+/// from its parts.
+pub fn check_window(path: &str, before: &[u8], window: &[u8], allow: &AllowList) -> GuardVerdict {
+    let budget = UnpackBudget::for_part(window.len());
+    FileCheck::new(path, before, budget, allow).check(path, before, window, 0)
 }
 
 /// State shared by the check of a file and of the files in it, if it is an archive.
@@ -179,12 +181,16 @@ struct FileCheck {
 }
 
 impl FileCheck {
-    /// Records the entries that the archive contained before the change. They are not checked again.
-    fn record_known_contents(&mut self, path: &str, before: &[u8]) {
-        let mut budget = UnpackBudget::for_size(before.len());
-        let entries = archive::read_entries(path, before, &mut budget);
+    /// Creates the check. Entries that the archive contained before the change are not checked again.
+    fn new(path: &str, before: &[u8], budget: UnpackBudget, allow: &AllowList) -> Self {
+        let mut budget_before = UnpackBudget::for_size(before.len());
+        let entries = archive::read_entries(path, before, &mut budget_before);
         let contents = entries.into_iter().flatten().map(|entry| entry.content);
-        self.known_contents.extend(contents);
+        Self {
+            is_allowed: allow.permits(path),
+            budget,
+            known_contents: contents.collect(),
+        }
     }
 
     fn check(&mut self, path: &str, before: &[u8], after: &[u8], depth: usize) -> GuardVerdict {
@@ -228,9 +234,11 @@ impl FileCheck {
         {
             return GuardVerdict::Warn(INCOMPLETE);
         }
-        let entries = archive::read_entries(path, content, &mut self.budget);
+        let Some(entries) = archive::read_entries(path, content, &mut self.budget) else {
+            return GuardVerdict::Pass;
+        };
         let mut verdict = GuardVerdict::Pass;
-        for entry in entries.into_iter().flatten() {
+        for entry in entries {
             if self.known_contents.contains(&entry.content) {
                 continue;
             }
@@ -240,7 +248,7 @@ impl FileCheck {
             }
         }
         match verdict {
-            GuardVerdict::Pass if self.budget.is_exhausted() && !self.is_allowed => {
+            GuardVerdict::Pass if self.budget.may_have_skipped() && !self.is_allowed => {
                 GuardVerdict::Warn(INCOMPLETE)
             }
             verdict => verdict,

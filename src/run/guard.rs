@@ -119,7 +119,7 @@ pub(crate) async fn check_changes(
         } else {
             judge(&contents, allow)
         };
-        let line = line.map(|line| line + contents.lines_before);
+        let line = line.map(|line| line + contents.lines_before.unwrap_or_default());
         found.extend(GuardFinding::from_verdict(path, verdict, line));
     };
     git.for_each_content(changes, inspect_one).await?;
@@ -150,20 +150,26 @@ fn judge(contents: &ChangeContents<'_>, allow: &AllowList) -> (GuardVerdict, Opt
                 TreeEntryKind::File => contents.before,
                 TreeEntryKind::Missing | TreeEntryKind::Symlink | TreeEntryKind::Gitlink => &[],
             };
-            return judge_name(change, allow, check_file(path, before, after, allow));
+            let is_window = contents.lines_before.is_some();
+            let judged = check_file(path, before, after, is_window, allow);
+            return judge_name(change, allow, judged);
         }
     };
     judge_name(change, allow, (verdict, None))
 }
 
-/// Checks a file and returns the verdict with the line of the finding.
+/// Checks a file, or a window of a large one, and returns the verdict with the line of the finding.
 pub(crate) fn check_file(
     path: &str,
     before: &[u8],
     after: &[u8],
+    is_window: bool,
     allow: &AllowList,
 ) -> (GuardVerdict, Option<usize>) {
-    let verdict = sensitive_files::check_file(path, before, after, allow);
+    let verdict = match is_window {
+        true => sensitive_files::check_window(path, before, after, allow),
+        false => sensitive_files::check_file(path, before, after, allow),
+    };
     let line = match &verdict {
         GuardVerdict::Pass => None,
         GuardVerdict::Warn(reason) | GuardVerdict::Block(reason) => {

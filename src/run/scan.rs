@@ -215,7 +215,8 @@ fn check_windows(
     let mut limit = MAX_BLOB;
     loop {
         let read = file.by_ref().take(limit).read_to_end(&mut window)? as u64;
-        let (verdict, line) = guard::check_file(name, &[], &window, allow);
+        let is_window = read == limit || limit < MAX_BLOB;
+        let (verdict, line) = guard::check_file(name, &[], &window, is_window, allow);
         let line = line.map(|line| line + lines);
         match verdict {
             GuardVerdict::Block(_) => return Ok((verdict, line)),

@@ -177,6 +177,37 @@ fn scans_a_huge_file_to_its_end() {
     );
 }
 
+/// A huge archive is read in parts and cannot be unpacked. The first part looks like a complete archive here.
+#[test]
+fn warns_of_a_huge_archive() {
+    let dir = repository();
+    let mut content = b"PK\x03\x04".to_vec();
+    content.resize((24 << 20) - 69, 0);
+    let at = u32::try_from(content.len()).unwrap().to_le_bytes();
+    let name_length = [&[0; 24][..], &[1], &[0; 17]].concat();
+    content.extend([b"PK\x01\x02", &name_length[..], b"a"].concat());
+    content.extend(
+        [
+            b"PK\x05\x06",
+            &[0; 4][..],
+            &[1, 0, 1, 0],
+            &[47, 0, 0, 0],
+            &at,
+            &[0; 2],
+        ]
+        .concat(),
+    );
+    content.resize(25 << 20, 0);
+    write_file(dir.path(), "huge.zip", content);
+    assert!(git(dir.path(), "git add huge.zip").status.success());
+    let rule = "archive that could not be fully checked";
+    let warning = line("huge.zip", "warns", TOKENS, rule, None);
+    for arguments in ["huge.zip", "--staged"] {
+        let expected = (Some(0), vec![warning.clone()]);
+        assert_eq!(lines(dir.path(), &[arguments]), expected, "{arguments}");
+    }
+}
+
 #[test]
 fn reports_only_new_lines_in_git() {
     let dir = repository();

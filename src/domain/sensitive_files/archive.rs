@@ -45,6 +45,8 @@ pub(super) fn is_unsupported_archive(content: &[u8]) -> bool {
 pub(super) struct UnpackBudget {
     bytes: usize,
     files: usize,
+    /// Whether something could not be read, for another reason than the budget.
+    has_unread: bool,
 }
 
 impl UnpackBudget {
@@ -56,18 +58,32 @@ impl UnpackBudget {
                 .saturating_add(BASE_BYTES)
                 .min(MAX_BYTES),
             files: MAX_FILES,
+            has_unread: false,
         }
     }
 
-    /// Returns whether the budget is used up, so that content may have been skipped.
-    pub(super) fn is_exhausted(&self) -> bool {
+    /// Returns the budget for a part of an archive, of this size in bytes.
+    pub(super) fn for_part(size: usize) -> Self {
+        Self {
+            has_unread: true,
+            ..Self::for_size(size)
+        }
+    }
+
+    fn is_exhausted(&self) -> bool {
         self.bytes == 0 || self.files == 0
+    }
+
+    /// Returns whether content may have been skipped.
+    pub(super) fn may_have_skipped(&self) -> bool {
+        self.has_unread || self.is_exhausted()
     }
 
     fn take(&mut self, reader: impl Read) -> Vec<u8> {
         let mut content = Vec::new();
         // A damaged entry is checked up to the damage.
-        let _ = reader.take(self.bytes as u64).read_to_end(&mut content);
+        let read = reader.take(self.bytes as u64).read_to_end(&mut content);
+        self.has_unread |= read.is_err();
         self.bytes -= content.len().min(self.bytes);
         self.files = self.files.saturating_sub(1);
         content
@@ -102,14 +118,17 @@ fn read_zip(content: &[u8], budget: &mut UnpackBudget) -> Vec<ArchiveEntry> {
     let tail = content.len().saturating_sub(TAIL);
     let mut entries = Vec::new();
     let Some(end) = find_last(&content[tail..], b"PK\x05\x06") else {
+        budget.has_unread = true;
         return entries;
     };
-    let mut at = read_number(content, tail + end + 16, 4);
+    let end = tail + end;
+    let mut at = read_number(content, end + 16, 4);
     // Entries may share the same packed bytes, so the input is limited as well as the output.
     let mut input_left = content.len().saturating_mul(2);
     while content.get(at..at + 4) == Some(b"PK\x01\x02") && !budget.is_exhausted() {
         let field = |from: usize, width: usize| read_number(content, at + from, width);
-        let (flags, method, size) = (field(8, 2), field(10, 2), field(20, 4));
+        let (flags, method) = (field(8, 2), field(10, 2));
+        let (size, unpacked_size) = (field(20, 4), field(24, 4));
         let (name, extra, comment) = (field(28, 2), field(30, 2), field(32, 2));
         let path = content.get(at + 46..at + 46 + name).unwrap_or_default();
         let local = field(42, 4);
@@ -119,7 +138,8 @@ fn read_zip(content: &[u8], budget: &mut UnpackBudget) -> Vec<ArchiveEntry> {
         let packed = content
             .get(start..start.saturating_add(size))
             .unwrap_or_default();
-        let is_readable = flags & 1 == 0 && packed.len() <= input_left && !path.ends_with(b"/");
+        let is_encrypted = flags & 1 != 0;
+        let is_readable = !is_encrypted && packed.len() <= input_left && !path.ends_with(b"/");
         input_left -= packed.len().min(input_left);
         let read = match method {
             0 if is_readable => budget.take(packed),
@@ -127,11 +147,14 @@ fn read_zip(content: &[u8], budget: &mut UnpackBudget) -> Vec<ArchiveEntry> {
             // Only the name is checked if the entry is encrypted or uses another compression method.
             _ => budget.take(std::io::empty()),
         };
+        budget.has_unread |= !is_encrypted && read.len() != unpacked_size;
         entries.push(ArchiveEntry {
             name: String::from_utf8_lossy(path).into_owned(),
             content: read,
         });
     }
+    // In the format ZIP64, offset and number stand elsewhere. The content begins with an entry.
+    budget.has_unread |= entries.len() < read_number(content, end + 10, 2).max(1);
     entries
 }
 
@@ -162,8 +185,10 @@ fn read_tar(content: &[u8], budget: &mut UnpackBudget) -> Vec<ArchiveEntry> {
                 .unwrap_or(field.len());
             String::from_utf8_lossy(&field[..end]).into_owned()
         };
-        let size = usize::from_str_radix(text(&header[124..136]).trim(), 8).unwrap_or_default();
         let start = at + BLOCK;
+        let size = usize::from_str_radix(text(&header[124..136]).trim(), 8).ok();
+        budget.has_unread |= size.is_none_or(|size| size > content.len() - start);
+        let size = size.unwrap_or_default();
         let data = &content[start..start.saturating_add(size).min(content.len())];
         let (prefix, name) = (text(&header[345..500]), text(&header[..100]));
         match header[156] {

@@ -68,8 +68,8 @@ pub(crate) struct ChangeContents<'a> {
     pub before: &'a [u8],
     /// Content after the change; `None` if it could not be read.
     pub after: Option<&'a [u8]>,
-    /// Number of lines before a window.
-    pub lines_before: usize,
+    /// Number of lines before a window; `None` for a whole blob.
+    pub lines_before: Option<usize>,
 }
 
 /// Parses the NUL-separated output of `git diff-tree --raw -z`. `None` if it is malformed.
@@ -159,7 +159,7 @@ impl Git {
                     change,
                     before: content(change.before, &change.before_id).unwrap_or_default(),
                     after: content(change.after, &change.after_id),
-                    lines_before: 0,
+                    lines_before: None,
                 });
             }
             for change in batch.iter().filter(is_large) {
@@ -183,7 +183,7 @@ impl Git {
                 change,
                 before: &[],
                 after: Some(window),
-                lines_before,
+                lines_before: Some(lines_before),
             });
         };
         let args = ["cat-file", "blob", change.after_id.as_str()];

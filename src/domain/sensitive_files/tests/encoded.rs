@@ -235,6 +235,45 @@ fn checks_archive_entries_by_name_and_content() {
 }
 
 #[test]
+fn warns_of_archives_that_cannot_be_read_completely() {
+    let zipped = zip(&[("readme.txt", b"nothing")]);
+    let find = |signature: &[u8]| {
+        let mut places = zipped.windows(4);
+        places.position(|place| place == signature).unwrap()
+    };
+    let (directory, end) = (find(b"PK\x01\x02"), find(b"PK\x05\x06"));
+    let edited = |at: usize, bytes: &[u8]| {
+        let mut content = zipped.clone();
+        content[at..at + bytes.len()].copy_from_slice(bytes);
+        content
+    };
+    let (gzipped, tarred) = (gzip(b"some text"), tar("a.txt", &[b'a'; 2_000]));
+    let mut sizeless = tarred.clone();
+    sizeless[124..135].fill(0xff);
+    for (case, content) in [
+        ("bzip2 in a zip", edited(directory + 10, &[12])),
+        ("a size beyond the end", edited(directory + 20, &[0xff; 4])),
+        ("damaged content", edited(40, &[0xff; 4])),
+        ("an offset of ZIP64", edited(end + 16, &[0xff; 4])),
+        ("fewer files than promised", edited(end + 10, &[2])),
+        ("no directory", zipped[..directory].to_vec()),
+        ("a gzip that is cut", gzipped[..gzipped.len() - 9].to_vec()),
+        ("a tar that is cut", tarred[..1_000].to_vec()),
+        ("a tar without a size", sizeless),
+    ] {
+        let verdict = check_file("a", b"", &content, &AllowList::default());
+        let is_warning = matches!(verdict, GuardVerdict::Warn(GuardReason::Content(_, label)) if label.starts_with("archive"));
+        assert!(is_warning, "{case}: {verdict:?}");
+    }
+    // An archive with a password is judged by the names in it.
+    let encrypted = edited(directory + 8, &[1]);
+    for content in [zipped, encrypted, gzipped, tarred] {
+        let verdict = check_file("a", b"", &content, &AllowList::default());
+        assert_eq!(verdict, GuardVerdict::Pass);
+    }
+}
+
+#[test]
 fn does_not_unpack_decompression_bombs() {
     let zeros = vec![b'a'; 200 << 20];
     let bomb = zip(&[("a.txt", &zeros), ("b.txt", &zeros)]);
