@@ -125,6 +125,11 @@ impl Console {
         self.redactor.contains_known_secret(text)
     }
 
+    /// Whether a change adds a secret of the run to a content that did not hold it.
+    pub fn adds_secret(&self, before: &[u8], after: &[u8]) -> bool {
+        self.redactor.adds_known_secret(before, after)
+    }
+
     /// Clears the log tail, so that [`Console::tail`] returns only later lines.
     pub fn clear_tail(&self) {
         if let Ok(mut tail) = self.tail.write() {

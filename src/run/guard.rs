@@ -69,20 +69,20 @@ impl GuardFinding {
 }
 
 /// Inspects everything that a push of `staged` adds to the remote after `fork_point`. Commits made
-/// by the agent do not matter: the run pushes one commit of this tree. `contains_own` returns
-/// whether a text contains a credential of this run.
+/// by the agent do not matter: the run pushes one commit of this tree. `adds_own` returns whether a
+/// change from one content to another adds a credential of this run.
 pub(crate) async fn inspect(
     git: &Git,
     fork_point: &str,
     staged: &StagedTree,
     allow: &AllowList,
-    contains_own: impl Fn(&[u8]) -> bool,
+    adds_own: impl Fn(&[u8], &[u8]) -> bool,
 ) -> Result<GuardReport, GitError> {
     let changes = git.changes(fork_point, &staged.tree).await?;
     let mut report = GuardReport {
         blocked: staged.blocked.clone(),
         warnings: Vec::new(),
-        findings: check_changes(git, &changes, allow, contains_own).await?,
+        findings: check_changes(git, &changes, allow, adds_own).await?,
     };
     for finding in &report.findings {
         match finding.is_blocking {
@@ -108,13 +108,16 @@ pub(crate) async fn check_changes(
     git: &Git,
     changes: &[TreeChange],
     allow: &AllowList,
-    contains_own: impl Fn(&[u8]) -> bool,
+    adds_own: impl Fn(&[u8], &[u8]) -> bool,
 ) -> Result<Vec<GuardFinding>, GitError> {
     let mut found = Vec::new();
     let inspect_one = |contents: ChangeContents<'_>| {
-        let path = contents.change.path.as_str();
-        let is_own = contains_own(path.as_bytes()) || contents.after.is_some_and(&contains_own);
-        let (verdict, line) = if is_own && contents.change.after != TreeEntryKind::Missing {
+        let (change, before) = (contents.change, contents.before);
+        let path = change.path.as_str();
+        // The remote already has the name of a changed file, and the content of a moved one.
+        let is_own = change.before == TreeEntryKind::Missing && adds_own(&[], path.as_bytes())
+            || !change.is_moved && contents.after.is_some_and(|after| adds_own(before, after));
+        let (verdict, line) = if is_own && change.after != TreeEntryKind::Missing {
             (GuardVerdict::Block(OWN_CREDENTIAL), None)
         } else {
             judge(&contents, allow)

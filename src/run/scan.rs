@@ -95,7 +95,7 @@ async fn scan_between(
     allow: &AllowList,
 ) -> Result<ScanReport, GitError> {
     let changes = repository.git.changes(from, to).await?;
-    let findings = guard::check_changes(&repository.git, &changes, allow, |_| false).await?;
+    let findings = guard::check_changes(&repository.git, &changes, allow, |_, _| false).await?;
     Ok(ScanReport {
         findings,
         file_count: changes.len(),

@@ -177,6 +177,23 @@ fn scans_a_huge_file_to_its_end() {
     );
 }
 
+#[test]
+fn compares_a_huge_file_with_its_previous_content() {
+    let dir = repository();
+    let content = format!("{}\n{}", token(), "0123456789abcde\n".repeat(26 << 16));
+    write_file(dir.path(), "huge.txt", &content);
+    let commit = "git add huge.txt && git commit -qm second";
+    assert!(git(dir.path(), commit).status.success());
+    write_file(dir.path(), "huge.txt", format!("first\n{content}last\n"));
+    assert!(git(dir.path(), "git add huge.txt").status.success());
+    assert_eq!(lines(dir.path(), &["--staged"]), (Some(0), vec![]));
+    let other = token().replace("q7", "r8");
+    write_file(dir.path(), "huge.txt", format!("{content}{other}\n"));
+    assert!(git(dir.path(), "git add huge.txt").status.success());
+    let found = git_token("huge.txt", (26 << 16) + 2);
+    assert_eq!(lines(dir.path(), &["--staged"]), (Some(1), vec![found]));
+}
+
 /// A huge archive is read in parts and cannot be unpacked. The first part looks like a complete archive here.
 #[test]
 fn warns_of_a_huge_archive() {

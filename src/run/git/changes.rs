@@ -14,6 +14,9 @@ pub(crate) const MAX_BLOB: u64 = 24 << 20;
 /// Size of a window of a large blob, in bytes.
 pub(crate) const WINDOW_SIZE: usize = 8 << 20;
 
+/// Maximum size of the previous content of a large blob, in bytes. GitHub accepts no file above 100 MiB.
+const MAX_PREVIOUS_BLOB: u64 = 128 << 20;
+
 /// Maximum size of a patch that is read, in bytes. Reports are limited to far less.
 const MAX_PATCH_READ: usize = 64 << 20;
 
@@ -59,12 +62,12 @@ pub(crate) struct TreeChange {
     after_id: String,
 }
 
-/// Change with its contents. A large blob is passed in windows, without its previous content.
+/// Change with its contents. A large blob is passed in windows, each with the whole previous content.
 #[derive(Debug)]
 pub(crate) struct ChangeContents<'a> {
     /// Change.
     pub change: &'a TreeChange,
-    /// Content before the change; empty for a window.
+    /// Content before the change.
     pub before: &'a [u8],
     /// Content after the change; `None` if it could not be read.
     pub after: Option<&'a [u8]>,
@@ -163,17 +166,32 @@ impl Git {
                 });
             }
             for change in batch.iter().filter(is_large) {
-                self.windows(change, &mut visit).await?;
+                let before = match change.before {
+                    TreeEntryKind::File if size(&change.before_id) <= MAX_PREVIOUS_BLOB => {
+                        self.large_blob(&change.before_id).await?
+                    }
+                    _ => Vec::new(),
+                };
+                self.windows(change, &before, &mut visit).await?;
             }
             rest = later;
         }
         Ok(())
     }
 
+    async fn large_blob(&self, id: &str) -> Result<Vec<u8>, GitError> {
+        let mut content = Vec::new();
+        let append = |part: &[u8]| content.extend_from_slice(part);
+        self.stream("git cat-file", ["cat-file", "blob", id], append)
+            .await?;
+        Ok(content)
+    }
+
     /// Reads a large blob in windows. The overlap ensures that every secret is complete in one window.
     async fn windows(
         &self,
         change: &TreeChange,
+        before: &[u8],
         visit: &mut impl FnMut(ChangeContents<'_>),
     ) -> Result<(), GitError> {
         let mut window: Vec<u8> = Vec::new();
@@ -181,7 +199,7 @@ impl Git {
         let mut visit_window = |window: &[u8], lines_before| {
             visit(ChangeContents {
                 change,
-                before: &[],
+                before,
                 after: Some(window),
                 lines_before: Some(lines_before),
             });

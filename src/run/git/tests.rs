@@ -108,7 +108,7 @@ impl GitFixture {
     /// Returns the findings that block a push.
     async fn blocked(&self, staged: &StagedTree) -> Vec<SensitiveFile> {
         let none = AllowList::default();
-        let report = guard::inspect(&self.git, &self.base, staged, &none, |_| false).await;
+        let report = guard::inspect(&self.git, &self.base, staged, &none, |_, _| false).await;
         report.unwrap().blocked
     }
 

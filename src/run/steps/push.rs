@@ -199,9 +199,9 @@ pub(super) async fn check_tree(
     let globs = &run.repo_config.settings.guard.allow;
     // The globs were validated when they were read. An invalid list allows nothing.
     let allow = AllowList::compile(globs).unwrap_or_default();
-    let contains_own = |text: &[u8]| run.reporting.console.contains_secret(text);
+    let adds_own = |before: &[u8], after: &[u8]| run.reporting.console.adds_secret(before, after);
     let (git, fork_point) = (&run.workspace.git, &run.checkout()?.fork_point);
-    guard::inspect(git, fork_point, staged, &allow, contains_own)
+    guard::inspect(git, fork_point, staged, &allow, adds_own)
         .await
         .map_err(RunFailure::other)
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{APPROVE, BRANCH, RunFixture};
+use domain::secret::Secret;
 
 #[tokio::test]
 async fn a_sensitive_file_blocks_the_push() {
@@ -175,4 +176,36 @@ async fn reports_a_missing_repository_and_invalid_inputs() {
         fixture.result()["failureReason"],
         "the run's input max_turns is not valid: 0"
     );
+}
+
+/// A value that is public in the repository is no secret there. Every other value of the run still is.
+#[tokio::test]
+async fn a_credential_blocks_only_a_file_that_did_not_hold_it_before() {
+    let seed = "mkdir postgres; for f in db.yml old.yml postgres/a.sql; do echo 'user: postgres' > $f; done";
+    let blocked = |path: &str| format!("- {path}: tokens and auth files (credential of this run)");
+    let rows = [
+        (
+            "echo 'port: 5432' | tee -a db.yml >> postgres/a.sql; mv old.yml new.yml",
+            None,
+        ),
+        ("echo the-model-key >> db.yml", Some(blocked("db.yml"))),
+        (
+            "echo 'user: postgres' >> other.yml",
+            Some(blocked("other.yml")),
+        ),
+        ("mv db.yml the-model-key", Some(blocked("[redacted]"))),
+    ];
+    for (implement, expected) in rows {
+        let fixture = RunFixture::new(seed).await;
+        let agent = fixture.agent(implement, APPROVE);
+        let mut environment = fixture.environment(&agent, fixture.inputs());
+        environment.secrets = vec![Secret::new("postgres")];
+        let succeeded = fixture.run_in(environment).await;
+        let result = fixture.result();
+        assert_eq!(succeeded, expected.is_none(), "{implement}: {result}");
+        if let Some(expected) = expected {
+            let reason = result["failureReason"].as_str().unwrap();
+            assert!(reason.ends_with(&expected), "{reason}");
+        }
+    }
 }

@@ -5,12 +5,13 @@
 //! and [`LineRedactor`] for a stream of lines, because a private key may span several lines.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
 use data_encoding::{BASE64, BASE64URL, HEXLOWER};
+use memchr::memmem;
 
 use super::percent_encode;
 use domain::sanitize;
@@ -134,6 +135,24 @@ impl Redactor {
     /// Returns whether the text contains a known value in any of its encodings.
     pub fn contains_known_secret(&self, text: &[u8]) -> bool {
         self.matcher().is_some_and(|known| known.is_match(text))
+    }
+
+    /// Returns whether a change adds a known value, in any of its encodings, to a text that did not contain it.
+    pub fn adds_known_secret(&self, before: &[u8], after: &[u8]) -> bool {
+        let Some(known) = self.matcher() else {
+            return false;
+        };
+        let mut values_before = HashSet::new();
+        let mut from = 0;
+        // The search continues within a match, because a new value may overlap one that is not new.
+        while let Some(found) = known.find(Input::new(after).range(from..)) {
+            let value = &after[found.range()];
+            if values_before.insert(value) && memmem::find(before, value).is_none() {
+                return true;
+            }
+            from = found.start() + 1;
+        }
+        false
     }
 
     /// Returns whether the text contains no secret.

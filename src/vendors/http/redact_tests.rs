@@ -162,3 +162,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn only_values_that_a_text_did_not_contain_are_added() {
+    let redactor = Redactor::new(["postgres", "gres-token", "the-model-key"]);
+    let before = b"user: postgres";
+    for (after, is_added) in [
+        ("user: nobody", false),
+        ("user: postgres\nowner: postgres", false),
+        ("user: postgres\nkey: the-model-key", true),
+        ("user: postgres-token", true),
+        ("user: cG9zdGdyZXM=", true),
+    ] {
+        let after = after.as_bytes();
+        assert_eq!(redactor.adds_known_secret(before, after), is_added);
+        assert!(!redactor.adds_known_secret(after, after));
+    }
+}

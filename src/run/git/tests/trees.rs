@@ -180,7 +180,7 @@ async fn reads_a_large_file_completely_in_windows() {
     std::fs::write(fixture.tree().join("harmless.log"), "small\n").unwrap();
     let smaller = fixture.git.stage_work_tree().await.unwrap();
     let none = AllowList::default();
-    let report = guard::inspect(&fixture.git, &base.unwrap(), &smaller, &none, |_| false).await;
+    let report = guard::inspect(&fixture.git, &base.unwrap(), &smaller, &none, |_, _| false).await;
     assert_eq!(report.unwrap().blocked, []);
 }
 
