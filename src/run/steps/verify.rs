@@ -16,6 +16,9 @@ use domain::session_event::SessionEvent;
 /// Maximum time of the script.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
+/// Time reserved for converting the pull request to a draft.
+const RESERVE: Duration = Duration::from_secs(60);
+
 /// Executes the step.
 pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFailure> {
     let Some(script) = run.repo_config.verify.clone() else {
@@ -45,7 +48,8 @@ async fn verify(run: &mut RunContext, script: &str) -> Result<(), RunFailure> {
     let status_reporter = &run.reporting.status_reporter;
     status_reporter.report_recurring(&SessionEvent::VerifyRunning);
     let name = "verify script of WORKFLOW.md";
-    let deadline = run.limits.deadline_within(TIMEOUT);
+    let latest = run.limits.deadline_before(RESERVE);
+    let deadline = latest.min(run.limits.deadline_within(TIMEOUT));
     let folder = evidence::make_folder(&run.workspace.folders).map_err(|error| {
         RunFailure::other(format!("cannot create a folder for evidence: {error}"))
     })?;

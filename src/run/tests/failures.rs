@@ -1,5 +1,7 @@
 //! Runs that fail, and their reports.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::{APPROVE, BRANCH, RunFixture};
@@ -208,4 +210,24 @@ async fn a_credential_blocks_only_a_file_that_did_not_hold_it_before() {
             assert!(reason.ends_with(&expected), "{reason}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_verify_script_leaves_time_to_convert_the_pull_request_to_a_draft() {
+    let verify = "printf -- '---\\nverify: sleep 300\\n---\\n' > WORKFLOW.md";
+    let mut fixture = RunFixture::new(verify).await;
+    // An agent would get no time of so short a run.
+    let root = fixture.dir.path().join("custom");
+    let agent = fixture.agent("true", APPROVE);
+    std::fs::create_dir_all(root.join("steps")).unwrap();
+    let program = root.join("steps/feedback-loop");
+    std::fs::write(&program, "#!/bin/bash\necho hello > hello.txt\n").unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    fixture.custom_root = Some(root);
+    let mut inputs = fixture.inputs();
+    inputs.insert("job_timeout_minutes".into(), "1".into());
+    assert!(!fixture.run(&agent, inputs).await);
+    let result = fixture.result();
+    assert_eq!(result["failureCode"], "VERIFY_FAILED", "{result}");
+    assert_eq!(fixture.bodies("/graphql").len(), 1, "it becomes a draft");
 }
