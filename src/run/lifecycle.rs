@@ -18,6 +18,7 @@ use crate::environment::Environment;
 use crate::evidence::UnsentEvidence;
 use crate::executor;
 use crate::failure::RunFailure;
+use crate::folders::Folders;
 use crate::keep_alive;
 use crate::orchestrator_client;
 use crate::orphan_processes::{self, OrphanProcesses};
@@ -84,7 +85,7 @@ pub async fn run(environment: Environment) -> ExitCode {
     };
     let (reporting, outbound) = start_reporting(&environment, redactor, client.clone(), channels);
     let run_id = environment.run_id;
-    let mut report = match config {
+    let (mut report, folders) = match config {
         Ok(config) => {
             let services = RunServices {
                 client,
@@ -100,7 +101,8 @@ pub async fn run(environment: Environment) -> ExitCode {
             report_error(&reporting.status_reporter, &failure);
             // The last events are sent only after every reporter is dropped.
             drop(reporting);
-            result_report::failed(phase_from_inputs(&environment.inputs), &failure)
+            let phase = phase_from_inputs(&environment.inputs);
+            (result_report::failed(phase, &failure), None)
         }
     };
     report.run_id = run_id;
@@ -109,6 +111,8 @@ pub async fn run(environment: Environment) -> ExitCode {
         () = outbound.finish(&report) => {}
         () = stop.wait_grace_period() => console.log("Run stopped before its result was accepted"),
     }
+    // Only now: deleting many files can take longer than a host waits after a stop signal.
+    drop(folders);
     match (stop.exit_code(), report.outcome, report.failure_code) {
         (Some(code), ..) => ExitCode::from(code),
         (None, RunOutcome::Success, _) => ExitCode::SUCCESS,
@@ -242,12 +246,12 @@ impl Outbound {
     }
 }
 
-/// Prepares the run, executes its pipeline and returns the result.
+/// Prepares the run, executes its pipeline and returns the result, with the folders that are still to be deleted.
 async fn execute(
     environment: Environment,
     config: RunConfig,
     services: RunServices,
-) -> ResultReport {
+) -> (ResultReport, Option<Folders>) {
     let phase = config.phase;
     let console = services.reporting.console.clone();
     let status_reporter = services.reporting.status_reporter.clone();
@@ -257,7 +261,7 @@ async fn execute(
         Err(failure) => {
             let failure = sanitize(&console, failure);
             report_error(&status_reporter, &failure);
-            return result_report::failed(phase, &failure);
+            return (result_report::failed(phase, &failure), None);
         }
     };
     let definition = keep_alive::effective_pipeline(&run.dispatch, definition);
@@ -277,7 +281,8 @@ async fn execute(
     // No process may outlive the run.
     let _ = orphan_processes::kill_all(run.workspace.orphan_processes).await;
     let Err(failure) = result else {
-        return result_report::of_run(&run, None);
+        let report = result_report::of_run(&run, None);
+        return (report, Some(run.workspace.folders));
     };
     run.reporting.fail_open_steps(&failure.reason);
     let failure = sanitize(&console, failure);
@@ -288,7 +293,8 @@ async fn execute(
     if !is_reported_by_orchestrator {
         report_error(&status_reporter, &failure);
     }
-    result_report::of_run(&run, Some(&failure))
+    let report = result_report::of_run(&run, Some(&failure));
+    (report, Some(run.workspace.folders))
 }
 
 /// Reports a failure as a session event.

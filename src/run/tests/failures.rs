@@ -231,3 +231,11 @@ async fn a_verify_script_leaves_time_to_convert_the_pull_request_to_a_draft() {
     assert_eq!(result["failureCode"], "VERIFY_FAILED", "{result}");
     assert_eq!(fixture.bodies("/graphql").len(), 1, "it becomes a draft");
 }
+
+#[tokio::test]
+async fn deletes_its_files_after_the_result_is_reported() {
+    let fixture = RunFixture::new("echo a > a.txt").await;
+    let agent = fixture.agent("echo hello > hello.txt", APPROVE);
+    assert!(fixture.run(&agent, fixture.inputs()).await);
+    assert_eq!(*fixture.files_at_result.lock().unwrap(), 1);
+}

@@ -55,6 +55,8 @@ struct RunFixture {
     pulls: Arc<Mutex<Vec<Value>>>,
     reject_pulls: Arc<Mutex<PullFilter>>,
     ticket: Arc<Mutex<TicketStub>>,
+    /// Number of entries in the folder of temporary files when the result was reported.
+    files_at_result: Arc<Mutex<usize>>,
     custom_root: Option<PathBuf>,
     mirror: Option<PathBuf>,
 }
@@ -69,7 +71,12 @@ impl RunFixture {
         let reject_pulls = Arc::new(Mutex::new(never as PullFilter));
         let ticket: Arc<Mutex<TicketStub>> = Arc::default();
         let (known, filter, stub) = (pulls.clone(), reject_pulls.clone(), ticket.clone());
+        let files_at_result: Arc<Mutex<usize>> = Arc::default();
+        let (files, temp) = (files_at_result.clone(), dir.path().join("temp"));
         let server = TestServer::start(move |request, _| {
+            if request.path == "/runner/result" {
+                *files.lock().unwrap() = std::fs::read_dir(&temp).unwrap().count();
+            }
             match about_ticket(request, &stub.lock().unwrap()) {
                 Some(reply) => reply,
                 None => answer(request, &known, *filter.lock().unwrap()),
@@ -82,6 +89,7 @@ impl RunFixture {
             pulls,
             reject_pulls,
             ticket,
+            files_at_result,
             custom_root: None,
             mirror: None,
         }
