@@ -124,15 +124,26 @@ pub struct StepDefinition {
 pub enum StepImplementation {
     /// Built-in step.
     BuiltIn(StepKind),
-    /// Executable at this path.
-    Module(PathBuf),
+    /// Executable of the operator.
+    Module {
+        /// Path of the executable.
+        path: PathBuf,
+        /// Built-in step in whose place it runs; `None` if the step is an additional one.
+        kind: Option<StepKind>,
+    },
 }
 
 impl StepImplementation {
     /// Returns whether the step only prepares the environment for later steps.
     pub fn is_preparation(&self) -> bool {
-        use StepKind::{Clone, Install, Setup};
-        matches!(self, StepImplementation::BuiltIn(Clone | Install | Setup))
+        let kind = match self {
+            StepImplementation::BuiltIn(kind) => Some(*kind),
+            StepImplementation::Module { kind, .. } => *kind,
+        };
+        matches!(
+            kind,
+            Some(StepKind::Clone | StepKind::Install | StepKind::Setup)
+        )
     }
 }
 
@@ -310,9 +321,9 @@ impl DefinitionParser<'_> {
             return Err("plan is a planning step, which cannot be used here".to_owned());
         }
         let implementation = match (module, known) {
-            (Some(path), Some(_)) => StepImplementation::Module(path),
+            (Some(path), Some(_)) => StepImplementation::Module { path, kind: known },
             (Some(path), None) if kind.is_none_or(|kind| kind == CUSTOM) => {
-                StepImplementation::Module(path)
+                StepImplementation::Module { path, kind: None }
             }
             (None, Some(known)) => StepImplementation::BuiltIn(known),
             (None, None) if kind.is_none_or(|kind| kind == CUSTOM) => {

@@ -176,12 +176,24 @@ mod tests {
         let steps = parse(yaml, Some(root.path())).unwrap().steps;
         assert_eq!(
             (steps[0].kind.as_str(), &steps[0].implementation),
-            ("custom", &StepImplementation::Module(lint))
+            (
+                "custom",
+                &StepImplementation::Module {
+                    path: lint,
+                    kind: None
+                }
+            )
         );
         assert_eq!(steps[0].inputs["strict"], true);
         assert_eq!(
             (steps[1].kind.as_str(), &steps[1].implementation),
-            ("verify", &StepImplementation::Module(verify))
+            (
+                "verify",
+                &StepImplementation::Module {
+                    path: verify,
+                    kind: Some(StepKind::Verify)
+                }
+            )
         );
         assert_eq!(
             steps[2].implementation,
@@ -196,6 +208,22 @@ mod tests {
             text.contains("step notes: steps/notes is not an executable file"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn an_executable_in_place_of_a_preparation_step_prepares_too() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["install", "setup", "verify", "lint"] {
+            executable(root.path(), name);
+        }
+        let yaml = "id: x\nsteps: [{id: install, type: install}, {id: own, type: setup, module: setup}, \
+                    {id: verify, type: verify}, {id: lint}]";
+        let steps = parse(yaml, Some(root.path())).unwrap().steps;
+        let prepares: Vec<bool> = steps
+            .iter()
+            .map(|step| step.implementation.is_preparation())
+            .collect();
+        assert_eq!(prepares, [true, true, false, false]);
     }
 
     #[test]

@@ -157,9 +157,9 @@ fn summarize(
 fn step(step: StepDefinition) -> PipelineStep {
     let (module, status) = match &step.implementation {
         StepImplementation::BuiltIn(_) => (None, CustomizationStatus::BuiltIn),
-        StepImplementation::Module(path) => {
+        StepImplementation::Module { path, kind } => {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let status = match StepKind::parse(&step.kind) {
+            let status = match kind {
                 Some(_) => CustomizationStatus::Override,
                 None => CustomizationStatus::Additive,
             };

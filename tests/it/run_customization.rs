@@ -151,6 +151,32 @@ async fn a_failed_custom_step_and_a_pipeline_without_push_fail_the_run() {
     env.finish().await;
 }
 
+/// They need the repository token, which no executable of a step gets.
+#[tokio::test(flavor = "multi_thread")]
+async fn executables_for_clone_and_push_run_beside_the_built_in_steps() {
+    let (env, root) = customized().await;
+    let clone = "test -f README.md\necho generated > generated.txt\necho '{\"generated\": 1}'";
+    executable(&root.join("steps/clone"), clone);
+    let push = "test -f feature.txt\ntest -f generated.txt\necho '{\"signed\": true}'";
+    executable(&root.join("steps/push"), push);
+    env.create_labelled_issue("ENG-1", "Add the feature");
+    let job = env.wait_for_job_end("ENG-1").await;
+    assert_eq!(job.state, JobState::Completed, "{job:?}");
+    let steps = steps(&env, "ENG-1").await;
+    assert_eq!(step(&steps, "clone")["outputs"]["generated"], 1);
+    let outputs = &step(&steps, "push")["outputs"];
+    assert_eq!(outputs["signed"], true);
+    assert_eq!(outputs["prNumber"], 1);
+
+    executable(&root.join("steps/push"), "exit 4");
+    env.create_labelled_issue("ENG-2", "Add another feature");
+    env.wait_for_job_end("ENG-2").await;
+    let reason = "Implementation failed: step push: push failed: exit code 4";
+    assert_eq!(env.comments("ENG-2")[0], reason);
+    assert_eq!(env.repo().pulls().len(), 1);
+    env.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_team_configures_models_guidance_and_a_teardown() {
     let env = TestEnv::start().await;

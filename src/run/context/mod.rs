@@ -102,3 +102,19 @@ pub(crate) enum StepOutcome {
     /// Nothing to do, with the reason.
     Skipped(&'static str),
 }
+
+impl StepOutcome {
+    /// Adds the outputs of another part of the step. Its own outputs take precedence.
+    pub(crate) fn with_outputs_of(self, part: StepOutcome) -> Self {
+        match (self, part) {
+            (
+                StepOutcome::Passed(Value::Object(own)),
+                StepOutcome::Passed(Value::Object(mut outputs)),
+            ) => {
+                outputs.extend(own);
+                StepOutcome::Passed(Value::Object(outputs))
+            }
+            (outcome, _) => outcome,
+        }
+    }
+}

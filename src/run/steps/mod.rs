@@ -43,7 +43,20 @@ pub(crate) async fn execute_step(
 ) -> Result<StepOutcome, RunFailure> {
     match &step.implementation {
         StepImplementation::BuiltIn(kind) => built_in(run, *kind, &step.inputs).await,
-        StepImplementation::Module(path) => custom_step::execute(run, step, path).await,
+        // Clone and push need the repository token, which no executable gets.
+        StepImplementation::Module { path, kind } => match kind {
+            Some(StepKind::Clone) => {
+                let cloned = built_in(run, StepKind::Clone, &step.inputs).await?;
+                let module = custom_step::execute(run, step, path).await?;
+                Ok(cloned.with_outputs_of(module))
+            }
+            Some(StepKind::Push) => {
+                let module = custom_step::execute(run, step, path).await?;
+                let pushed = built_in(run, StepKind::Push, &step.inputs).await?;
+                Ok(pushed.with_outputs_of(module))
+            }
+            _ => custom_step::execute(run, step, path).await,
+        },
     }
 }
 
