@@ -71,6 +71,13 @@ impl ActivityTimeout {
         }
     }
 
+    /// Records a line of the standard error, which is the only log of a program whose standard output is its answer.
+    fn record_stderr(&mut self, reader: &StreamReader) {
+        if matches!(reader, StreamReader::Command(_)) {
+            self.record(&AgentOutput::empty());
+        }
+    }
+
     /// Returns the time at which the program is stopped, and the reason.
     fn deadline(&self) -> (Instant, String) {
         let silent = |limit: Duration| format!("no event for {} minutes", limit.as_secs() / 60);
@@ -138,6 +145,7 @@ pub(super) async fn run_to_completion(
         if line.stream == OutputStream::Stderr {
             log(&line.text);
             append_stderr(&mut exit.stderr, &console.redact(&line.text));
+            timeout.record_stderr(reader);
             continue;
         }
         let output = reader.read(&line.text);
@@ -183,6 +191,26 @@ fn append_stderr(stderr: &mut String, line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::pass::AgentRole;
+    use crate::agent::{claude, command};
+
+    #[test]
+    fn the_standard_error_of_a_command_is_activity() {
+        let started = Instant::now();
+        let claude = StreamReader::Claude(claude::Reader::new(AgentRole::Implement));
+        let command = StreamReader::Command(command::Reader::default());
+        for (reader, timeout_from_start) in [(claude, START_TIMEOUT), (command, SILENCE_TIMEOUT)] {
+            let mut timeout = ActivityTimeout {
+                started,
+                last_event: None,
+                retrying_since: None,
+                is_rate_limited: false,
+            };
+            timeout.record_stderr(&reader);
+            let (deadline, reason) = timeout.deadline();
+            assert!(deadline >= started + timeout_from_start, "{reason}");
+        }
+    }
 
     #[test]
     fn endless_retries_do_not_count_as_activity() {
