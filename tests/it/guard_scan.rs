@@ -225,6 +225,31 @@ fn warns_of_a_huge_archive() {
     }
 }
 
+/// Git 2.30 prints options of `rev-parse` that it does not know, and continues.
+#[test]
+fn scans_with_the_oldest_supported_git() {
+    let dir = repository();
+    write_file(dir.path(), "src/a.ts", token());
+    let old_git = "#!/bin/bash\nfor word; do\n  if [[ $word == --path-format=* ]]; then echo \"$word\"; \
+                   else words+=(\"$word\"); fi\ndone\nPATH=${PATH#*:} exec git \"${words[@]}\"\n";
+    write_file(dir.path(), "bin/git", old_git);
+    assert!(
+        git(dir.path(), "chmod +x bin/git; git add src")
+            .status
+            .success()
+    );
+    let path = std::env::var("PATH").unwrap();
+    for folder in [".", "src"] {
+        let output = Command::new(PROGRAM)
+            .args(["guard", "scan", "--staged"])
+            .current_dir(dir.path().join(folder))
+            .env("PATH", format!("{}/bin:{path}", dir.path().display()))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{folder}: {output:?}");
+    }
+}
+
 #[test]
 fn reports_only_new_lines_in_git() {
     let dir = repository();

@@ -38,18 +38,13 @@ impl LocalRepository {
     pub(crate) async fn open(folder: &Path, env: ChildEnv) -> Result<Self, GitError> {
         let action = "opening the repository";
         let failed = |cause| GitError::Io { action, cause };
-        let args = [
-            "rev-parse",
-            "--path-format=absolute",
-            "--git-path",
-            "objects",
-            "--git-path",
-            "index",
-        ];
+        let args = ["rev-parse", "--git-path", "objects", "--git-path", "index"];
         let spec = hardened_spec(folder, env.clone(), args.map(OsString::from));
         let output = capture_output("git rev-parse", &spec).await?;
         let output = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mut lines = output.lines().map(PathBuf::from);
+        // The paths may be relative to the folder. Git 2.30 cannot print absolute ones.
+        let absolute = std::path::absolute(folder).map_err(failed)?;
+        let mut lines = output.lines().map(|line| absolute.join(line));
         let (Some(objects), Some(index)) = (lines.next(), lines.next()) else {
             return Err(GitError::UnexpectedOutput { action });
         };
