@@ -153,6 +153,7 @@ const CHECKS: &str = "Checks";
 const SUSPECTS: &str = "Might hold a secret";
 const CONTROL_FILES: &str = "Please look closely";
 const SETTINGS: &str = "Settings without effect";
+const LFS: &str = "Not in Git LFS";
 const EVIDENCE: &str = "Evidence";
 
 /// Markers around the section about evidence.
@@ -198,7 +199,15 @@ fn sections(run: &RunContext, changes: &[TreeChange]) -> String {
         MAX_SUMMARY,
         ELLIPSIS,
     );
-    let own_sections = [SUMMARY, CHECKS, SUSPECTS, CONTROL_FILES, SETTINGS, EVIDENCE];
+    let own_sections = [
+        SUMMARY,
+        CHECKS,
+        SUSPECTS,
+        CONTROL_FILES,
+        LFS,
+        SETTINGS,
+        EVIDENCE,
+    ];
     let summary = headings::normalize(&summary, &own_sections);
     let mut body = if summary.is_empty() {
         format!("## {SUMMARY}\n\nThe agent wrote no summary.\n")
@@ -219,6 +228,14 @@ fn sections(run: &RunContext, changes: &[TreeChange]) -> String {
             "\n## {SUSPECTS}\n\nNot certain enough to block the push. Please check:\n\n"
         ));
         body.push_str(&list(suspicious));
+    }
+    let missing_in_lfs = &run.change.missing_in_lfs;
+    if !missing_in_lfs.is_empty() {
+        body.push_str(&format!(
+            "\n## {LFS}\n\nThese files belong into Git LFS, and are committed themselves. To move them, check out the \
+             branch with Git LFS, run `git add --renormalize .`, commit and push:\n\n"
+        ));
+        body.push_str(&list(missing_in_lfs));
     }
     let unknown = &run.repo_config.unknown_settings;
     if !unknown.is_empty() {

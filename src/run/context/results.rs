@@ -85,6 +85,8 @@ pub(crate) struct Change {
     pub preflight_checks: Vec<PreflightCheck>,
     /// Guard findings that do not block and that a person should check.
     pub guard_warnings: Vec<SensitiveFile>,
+    /// Files that belong into Git LFS and are committed themselves.
+    pub missing_in_lfs: Vec<String>,
 }
 
 /// State of the review.

@@ -22,6 +22,7 @@ mod apply;
 pub(crate) mod changes;
 mod commits;
 mod index_time;
+mod lfs;
 pub(crate) mod local;
 pub(crate) mod merge;
 mod merge_without_ort;

@@ -51,6 +51,8 @@ pub(super) async fn execute(run: &mut RunContext) -> Result<StepOutcome, RunFail
     let fork_point = &run.checkout()?.fork_point;
     let changes = run.workspace.git.changes(fork_point, &commit).await;
     let changes = changes.map_err(RunFailure::other)?;
+    let missing_in_lfs = run.workspace.git.files_missing_in_lfs(&changes).await;
+    run.change.missing_in_lfs = missing_in_lfs.map_err(RunFailure::other)?;
     watch.lap("guard");
     let access = run.connections.fetch_repo_access(&run.workspace).await?;
     move_branch(run, &access, &commit).await?;

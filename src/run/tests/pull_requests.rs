@@ -270,3 +270,26 @@ async fn uses_the_workflow_token_without_an_orchestrator() {
             .contains("The orchestrator could not be reached")
     );
 }
+
+#[tokio::test]
+async fn names_files_that_belong_into_git_lfs() {
+    let pointer = "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:0\\nsize 1\\n'";
+    let seed = format!(
+        "echo '*.png filter=lfs diff=lfs merge=lfs -text' > .gitattributes; {pointer} > old.png"
+    );
+    let fixture = RunFixture::new(&seed).await;
+    let script =
+        format!("printf raw | tee new.png > old.png; {pointer} > other.png; echo h > hello.txt");
+    let agent = fixture.agent(&script, APPROVE);
+    assert!(
+        fixture.run(&agent, fixture.inputs()).await,
+        "{}",
+        fixture.result()
+    );
+    let body = fixture.bodies("/repos/o/r/pulls")[0]["body"].to_string();
+    let (_, section) = body.split_once("## Not in Git LFS").unwrap();
+    assert!(
+        section.contains("commit and push:\\n\\n- new.png\\n- old.png\\n\\n"),
+        "{body}"
+    );
+}
