@@ -30,7 +30,7 @@ pub use conflict::{conflict_limit_reached, conflict_with_other_base};
 pub(crate) use conversation::question_reason;
 pub use conversation::{
     answered, approval_outdated, approver_refused, chat_plan_waits, command_help, command_reply,
-    fresh_start, plan_approved, plan_estimate, plan_rejected, plan_reminder, plan_waits,
+    fresh_start, no_plan, plan_approved, plan_estimate, plan_rejected, plan_reminder, plan_waits,
     question_reminder, questions, replanning,
 };
 pub(crate) use failure::{

@@ -303,6 +303,11 @@ impl PlanGate {
         self.approval.is_none()
     }
 
+    /// Returns whether the plan is approved for a project. Each project has its own approvers.
+    pub fn is_approved_in(&self, team: &TeamKey) -> bool {
+        !self.is_waiting() && self.team == *team
+    }
+
     /// Returns whether people are to be reminded now.
     pub fn is_reminder_due(&self, now: Timestamp) -> bool {
         self.is_waiting()

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::issue::{Phase, System};
+use super::issue::Phase;
 
 /// Stage of an issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -162,16 +162,6 @@ impl Stage {
             self,
             Stage::PlanComplete | Stage::PlanReady | Stage::PlanApproved
         )
-    }
-
-    /// Returns whether the marker shows a complete plan without showing an approval. In Jira, `Plan Approved` shows
-    /// both.
-    pub fn shows_unapproved_plan(self, system: System) -> bool {
-        match self {
-            Stage::PlanReady => true,
-            Stage::PlanComplete => system != System::Jira,
-            _ => false,
-        }
     }
 
     /// Returns the phase of the run that this stage requires, depending on whether the mapping

@@ -136,6 +136,11 @@ pub fn approval_outdated(changed: &str) -> String {
     format!("Not approved: {changed} changed after the plan was made. The plan is made again.")
 }
 
+/// Returns the comment about the marker of a plan on a ticket that has none.
+pub fn no_plan() -> String {
+    "Not approved: the ticket has no plan yet. It is planned when its trigger is set.".to_owned()
+}
+
 /// Returns the comment about an approval by somebody who may not approve.
 pub fn approver_refused(name: &str) -> String {
     format!(

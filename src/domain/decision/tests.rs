@@ -1,6 +1,7 @@
 use super::*;
 use crate::issue::{IssueRef, OpenBlocker, RelatedIssues, StatusCategory, System, TriggerAuthor};
 use crate::mapping;
+use crate::plan_approval::PlanApproval;
 use crate::string_arena::ArenaStr;
 use proptest::prelude::*;
 use serde_json::json;
@@ -81,6 +82,82 @@ fn work_on_a_pull_request_blocks_its_issue_and_takes_no_slot() {
         [DecisionOutcome::InProgress, DecisionOutcome::Dispatched]
     );
     assert!(in_progress_counts(&state, [issue(1, Stage::PrOpened)].iter()).is_empty());
+}
+
+#[test]
+fn only_a_recorded_approval_of_its_project_releases_a_plan() {
+    let gate = |team: &str, approval: serde_json::Value| -> PlanGate {
+        serde_json::from_value(json!({
+            "issue": issue(1, Stage::PlanReady).issue,
+            "team": team,
+            "job": "01PLAN",
+            "plannedAt": Timestamp::EPOCH,
+            "approval": approval,
+        }))
+        .unwrap()
+    };
+    let approval = json!({"by": "Kim", "source": "marker", "at": Timestamp::EPOCH, "hash": "00"});
+    let rows = [
+        (None, Stage::Triggered, Ok(Phase::Planning)),
+        (None, Stage::PlanComplete, Err(WaitReason::Approval)),
+        (None, Stage::PlanReady, Err(WaitReason::Approval)),
+        (None, Stage::PlanApproved, Err(WaitReason::Approval)),
+        (
+            Some(gate("ENG", json!(null))),
+            Stage::PlanApproved,
+            Err(WaitReason::Approval),
+        ),
+        (
+            Some(gate("ENG", json!(null))),
+            Stage::Triggered,
+            Err(WaitReason::Approval),
+        ),
+        (
+            Some(gate("ENG", approval.clone())),
+            Stage::PlanApproved,
+            Ok(Phase::Implementation),
+        ),
+        (
+            Some(gate("ENG", approval.clone())),
+            Stage::Triggered,
+            Ok(Phase::Planning),
+        ),
+        (
+            Some(gate("OPS", approval.clone())),
+            Stage::PlanApproved,
+            Err(WaitReason::Approval),
+        ),
+        (
+            Some(gate("OPS", approval)),
+            Stage::Triggered,
+            Ok(Phase::Planning),
+        ),
+    ];
+    for (gate, stage, expected) in rows {
+        for plan_approval in [PlanApproval::Required, PlanApproval::None] {
+            let mut state = state(1);
+            let mapping = state.mappings.get_mut(&TeamKey::from("ENG")).unwrap();
+            mapping.planning_enabled = true;
+            mapping.plan_approval = plan_approval;
+            state.plan_gates = gate
+                .iter()
+                .map(|gate| (IssueId::from("id-1"), gate.clone()))
+                .collect();
+            for system in [System::Linear, System::Jira, System::GitHub] {
+                let mut issue = issue(1, stage);
+                issue.issue.system = system;
+                let mapping = state.mappings.values().next();
+                let waits = awaited_person(&state, &issue, mapping).map(|(reason, ..)| reason);
+                let phase = stage.required_phase(true).unwrap();
+                let expected = match plan_approval {
+                    PlanApproval::None => Ok(phase),
+                    _ => expected,
+                };
+                let released = waits.map_or(Ok(phase), Err);
+                assert_eq!(released, expected, "{system:?} {stage:?} {gate:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{SchedulingState, WaitReason};
 use crate::issue::{FlaggedIssue, Phase};
 use crate::mapping::Mapping;
-use crate::plan_approval::PlanApproval;
+use crate::plan_approval::{PlanApproval, PlanGate};
 
 /// Returns what an issue waits for a person to do. Its marker does not matter: not every status field can show it.
 pub(super) fn awaited_person(
@@ -16,14 +16,12 @@ pub(super) fn awaited_person(
         return Some((WaitReason::Question, None, message.to_owned()));
     }
     let mapping = mapping.filter(|mapping| mapping.awaits_approval())?;
-    let is_waiting = match state.plan_gates.get(&issue.issue.id) {
-        Some(gate) => gate.is_waiting(),
-        // A plan that nobody recorded. In Jira, the marker itself is an approval.
-        None => issue.stage.shows_unapproved_plan(issue.issue.system),
-    };
-    is_waiting.then(|| {
-        let objection = state.plan_gates.get(&issue.issue.id);
-        let objection = objection.and_then(|gate| gate.objection.as_deref());
+    let gate = state.plan_gates.get(&issue.issue.id);
+    // A marker is no approval: anybody may have set it, and the plan may be that of another project.
+    let is_approved = gate.is_some_and(|gate| gate.is_approved_in(&mapping.team_key));
+    let is_waiting = gate.is_some_and(PlanGate::is_waiting) || issue.stage.has_plan();
+    (is_waiting && !is_approved).then(|| {
+        let objection = gate.and_then(|gate| gate.objection.as_deref());
         let mut message = "The plan waits for an approval.".to_owned();
         if let Some(objection) = objection.filter(|_| mapping.plan_approval == PlanApproval::Auto) {
             message = format!("{message} {objection}");

@@ -84,10 +84,11 @@ pub(super) fn is_plan_released(
     if phase != Phase::Implementation || !mapping.awaits_approval() {
         return Ok(true);
     }
-    let Some(gate) = plan_gates::get(tx, &issue.issue.id)? else {
-        return Ok(!issue.stage.shows_unapproved_plan(issue.issue.system));
+    let gate = plan_gates::get(tx, &issue.issue.id)?;
+    let Some(gate) = gate.filter(|gate| gate.is_approved_in(&mapping.team_key)) else {
+        return Ok(false);
     };
-    let (Some(hashes), false) = (&gate.hashes, gate.is_waiting()) else {
+    let Some(hashes) = &gate.hashes else {
         return Ok(false);
     };
     let current = TicketHashes::new(&issue.issue.title, &issue.description);
@@ -294,9 +295,9 @@ pub(super) async fn after_poll(
     let unrecorded = poll
         .issues
         .iter()
-        .filter(|issue| issue.stage.shows_unapproved_plan(system) && unwatched(issue));
-    let unrecorded = unrecorded.map(|issue| issue.issue.id.clone()).collect();
-    plans::open_unrecorded(app, system, unrecorded).await
+        .filter(|issue| issue.stage.has_plan() && unwatched(issue));
+    let unrecorded = unrecorded.map(|issue| issue.issue.clone()).collect();
+    plans::settle_unrecorded(app, system, unrecorded).await
 }
 
 /// Makes the next poll read the issues again whose comments were announced before a poll that failed.

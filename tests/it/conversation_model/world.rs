@@ -208,7 +208,6 @@ impl World {
             unreachable!("{event:?}")
         };
         let has_run = !self.env().jobs(&self.tickets[*at].key).is_empty();
-        let may_approve = self.waiting_gate(*at).is_some();
         let comments = people::comments(
             self.env(),
             &self.tickets[*at].ticket,
@@ -254,7 +253,7 @@ impl World {
                 *known_commands += usize::from(has_run);
                 people::comment(ticket, &format!("{COMMAND} {command}"));
             }
-            ConversationEvent::ApproveByMarker(_) if may_approve => people::set_approved(ticket),
+            ConversationEvent::ApproveByMarker(_) => people::set_approved(ticket),
             _ => return false,
         }
         true

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use domain::issue::System;
+use domain::job::JobKind;
 use fake_vendors::FakeAuthor;
 use serde_json::json;
 
-use super::{PLAN, Story, audited, create_ticket, error, kim};
+use super::{PLAN, Story, WAITS, audited, create_ticket, error, kim};
 use crate::test_ticket::{SYSTEMS, call_on_command_line, poll_comments, settle};
 
 /// Returns whether a ticket shows an approval to people.
@@ -190,4 +191,60 @@ async fn the_command_line_says_that_only_approvers_approve() {
     })
     .await;
     env.stop().await;
+}
+
+/// Why a plan does not wait when its marker is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoWait {
+    NeverPlanned,
+    TriggerRemoved,
+    Rejected,
+}
+
+/// A marker approves nothing while no plan waits, whoever sets it: the trigger may come with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_marker_starts_nothing_while_no_plan_waits() {
+    for system in SYSTEMS {
+        for why in [
+            NoWait::NeverPlanned,
+            NoWait::TriggerRemoved,
+            NoWait::Rejected,
+        ] {
+            let approvers = vec![approver(system).to_owned()];
+            let story = Story::start(system, |mapping| mapping.approvers = approvers).await;
+            let ticket = &story.ticket;
+            if why != NoWait::NeverPlanned {
+                ticket.trigger();
+                story.waits(1).await;
+            }
+            match why {
+                NoWait::NeverPlanned => (),
+                NoWait::TriggerRemoved => ticket.end_wait(&story.env, false).await,
+                NoWait::Rejected => {
+                    ticket.comment_as(&kim(), "/agent-implement reject");
+                    story.commented("Plan rejected by Kim.").await;
+                }
+            }
+            story.env.advance_clock(Duration::from_secs(1));
+            ticket.trigger();
+            ticket.mark_approved_as(&FakeAuthor::person("Robin"));
+            let asks = usize::from(why != NoWait::NeverPlanned) + 1;
+            let is_asked = || ticket.count(WAITS) == asks;
+            story.env.tick_until("people are asked", is_asked).await;
+            settle(&story.env).await;
+            story.nothing_happens().await;
+            assert_eq!(story.kinds(), [JobKind::Planning], "{system:?} {why:?}");
+            assert!(!is_marked_approved(&story), "{:?}", ticket.markers());
+            let notice = "Not approved: the ticket has no plan yet.";
+            assert_eq!(
+                ticket.count(notice),
+                usize::from(why == NoWait::NeverPlanned)
+            );
+
+            ticket.mark_approved_as(&kim());
+            story.implemented().await;
+            story.assert_approved("ticket:Kim", "Kim", "marker").await;
+            story.env.finish().await;
+        }
+    }
 }

@@ -27,7 +27,7 @@ use store::{
 
 pub(super) use check::{Approver, CheckedApproval, check_approval};
 pub(super) use poll::update;
-pub(super) use unrecorded::open_unrecorded;
+pub(super) use unrecorded::settle_unrecorded;
 
 /// Number of earlier runs in an estimate.
 const ESTIMATE_RUNS: usize = 20;

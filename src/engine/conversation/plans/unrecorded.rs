@@ -1,52 +1,93 @@
-//! Tickets that show a complete plan without a stored gate: approvals became required after the plan was made.
+//! Tickets that show a complete plan, or its approval, without a stored gate: approvals became required after the plan
+//! was made, or a person set the marker.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::app::App;
 use crate::dispatch::non_shadow_jobs;
+use domain::comments;
 use domain::decision::WaitReason;
-use domain::ids::IssueId;
-use domain::issue::System;
-use domain::job::{Job, JobKind};
-use store::{StoreResult, mappings, plan_gates};
+use domain::effect::Effect;
+use domain::ids::{IssueId, TeamKey};
+use domain::issue::{IssueRef, System};
+use domain::job::{Job, JobKind, JobState};
+use domain::stage::Stage;
+use store::{ReadableTx, StoreResult, mappings, outbox, plan_gates};
 
-use super::open_gate;
+use super::{comment, open_gate, push_all, set_marker};
 
-/// Opens the gates of those of the issues that waited in the poll before, too: an index may lag behind a gate that has
-/// ended. A ticket without a planning run waits for its marker.
-pub(in crate::conversation) async fn open_unrecorded(
+/// Opens the gates of those of the issues whose latest plan is still to be implemented. The others are planned as soon
+/// as their trigger is set. Only issues that waited in the poll before count: an index may lag behind a gate that has
+/// ended.
+pub(in crate::conversation) async fn settle_unrecorded(
     app: &App,
     system: System,
-    mut issues: Vec<IssueId>,
+    issues: Vec<IssueRef>,
 ) -> StoreResult<()> {
-    if !issues.is_empty() {
-        let waited = waiting_in_latest_snapshot(app, system);
-        issues.retain(|issue| waited.contains(issue));
-    }
     if issues.is_empty() {
+        return Ok(());
+    }
+    let mut waited = waiting_in_latest_snapshot(app, system);
+    let waited = issues.into_iter().filter_map(|issue| {
+        let team = waited.remove(&issue.id)?;
+        Some((issue, team))
+    });
+    let waited: Vec<(IssueRef, TeamKey)> = waited.collect();
+    if waited.is_empty() {
         return Ok(());
     }
     let now = app.core.now();
     let write = app.core.store.write(move |tx| {
-        for id in &issues {
-            let jobs = non_shadow_jobs(tx, id)?;
-            let planned = jobs.iter().rev().find(|job| job.kind == JobKind::Planning);
-            let is_active = jobs.iter().any(Job::is_active);
-            let (Some(job), false, None) = (planned, is_active, plan_gates::get(tx, id)?) else {
+        for (issue, team) in &waited {
+            let jobs = non_shadow_jobs(tx, &issue.id)?;
+            if jobs.iter().any(Job::is_active) || !is_unrecorded(tx, issue, team)? {
                 continue;
-            };
-            let mapping = mappings::get(tx, &job.team)?;
-            if mapping.is_some_and(|mapping| mapping.awaits_approval()) {
-                open_gate(tx, job, now)?;
             }
+            // The marker may have been set by anybody. The one that replaces it shows what people are asked for.
+            let effects = match open_plan(&jobs, team) {
+                Some(job) => {
+                    open_gate(tx, job, now)?;
+                    vec![set_marker(issue, Stage::PlanReady)]
+                }
+                None => {
+                    plan_gates::remove(tx, &issue.id)?;
+                    let note = comment(issue, comments::no_plan());
+                    vec![set_marker(issue, Stage::Triggered), note]
+                }
+            };
+            push_all(tx, effects, now)?;
         }
         Ok(())
     });
     write.await
 }
 
-/// Issues that waited for an approval in the latest snapshot of a system.
-fn waiting_in_latest_snapshot(app: &App, system: System) -> HashSet<IssueId> {
+/// Returns whether plans of a project wait for an approval, and none of this issue does or has one. An issue whose
+/// marker could not be replaced is left as it is.
+fn is_unrecorded(tx: &impl ReadableTx, issue: &IssueRef, team: &TeamKey) -> StoreResult<bool> {
+    let mapping = mappings::get(tx, team)?;
+    let gate = plan_gates::get(tx, &issue.id)?;
+    let is_recorded = gate.is_some_and(|gate| gate.is_waiting() || gate.is_approved_in(team));
+    let is_marker = |effect: &Effect| matches!(effect, Effect::SetMarker { issue: of, .. } if of.id == issue.id);
+    let is_refused = outbox::dead(tx)?
+        .iter()
+        .any(|entry| is_marker(&entry.effect));
+    let awaits_approval = mapping.is_some_and(|mapping| mapping.awaits_approval());
+    Ok(awaits_approval && !is_recorded && !is_refused)
+}
+
+/// Returns the job of a project that made the latest plan, unless a later planning run failed or the plan led to a pull
+/// request.
+fn open_plan<'j>(jobs: &'j [Job], team: &TeamKey) -> Option<&'j Job> {
+    let mut latest_first = jobs.iter().rev();
+    let latest =
+        latest_first.find(|job| job.kind == JobKind::Planning || job.has_opened_pull_request())?;
+    let is_plan = latest.kind == JobKind::Planning && latest.state == JobState::Completed;
+    (is_plan && latest.team == *team).then_some(latest)
+}
+
+/// Issues that waited for an approval in the latest snapshot of a system, with their projects.
+fn waiting_in_latest_snapshot(app: &App, system: System) -> HashMap<IssueId, TeamKey> {
     let snapshot = app.live.poll_snapshots.all().remove(&system);
     let snapshot = snapshot.unwrap_or_default();
     let waiting = snapshot
@@ -54,6 +95,6 @@ fn waiting_in_latest_snapshot(app: &App, system: System) -> HashSet<IssueId> {
         .iter()
         .filter(|polled| polled.decision.reason == Some(WaitReason::Approval));
     waiting
-        .map(|polled| polled.issue.issue.id.clone())
+        .map(|polled| (polled.issue.issue.id.clone(), polled.issue.team.clone()))
         .collect()
 }
