@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use tokio::time::timeout;
 
 use crate::app::{App, LiveState, PollFailure, PollOutcome, PolledIssue};
 use domain::agent::AgentName;
@@ -25,6 +26,7 @@ use store::{
     ReadableTx, StoreResult, decisions, dedup, dispatch_breaker, jobs, mappings, operator_retries,
     outbox, take_overs,
 };
+use vendors::http::{VendorError, VendorErrorKind};
 use vendors::ticketing::TicketingClient;
 
 use super::budget;
@@ -39,6 +41,9 @@ use super::run_contexts;
 use super::ticket_wait_comments;
 use super::time_zones;
 use super::trigger_trust;
+
+/// Timeout of reading one account. The others wait for it, and the whole poll has five minutes.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
 /// Issue shared by all its holders; with thousands of issues, copies would dominate memory use.
 pub(super) type SharedIssue = Arc<FlaggedIssue>;
@@ -281,7 +286,15 @@ async fn poll_account(
         .copied()
         .filter(|mapping| mapping.system() == system)
         .collect();
-    let answer = account.snapshot(&own, watch).await;
+    let read = timeout(SNAPSHOT_TIMEOUT, account.snapshot(&own, watch));
+    let answer = read.await.unwrap_or_else(|_| {
+        let kind = VendorErrorKind::Timeout;
+        Err(VendorError::new(
+            Vendor::from(system).name(),
+            "polling",
+            kind,
+        ))
+    });
     if let Err(error) = &answer {
         tracing::warn!(account = account.name(), %error, "Polling failed; the last decisions stay in force.");
     }

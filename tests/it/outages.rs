@@ -286,6 +286,27 @@ async fn assert_no_requests_until_reset(pair: SystemPair) {
     env.finish().await;
 }
 
+/// Otherwise, a Jira that hangs keeps the poll of all systems from its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_jira_that_does_not_answer_is_asked_once_per_poll() {
+    let jira = (1..=12).map(|at| mapping_for_repo(&format!("OPS{at}"), "shop"));
+    let env = TestEnv::with_options(TestEnvOptions {
+        mappings: jira.chain([mapping()]).collect(),
+        engine: EngineMode::manual(),
+        ..TestEnvOptions::default()
+    })
+    .await;
+    env.vendors.faults(FakeService::Jira).set_outage(true);
+    create_labelled(&env, "ENG-1");
+    env.vendors.requests().clear();
+    env.tick().await;
+    let requests = env.vendors.requests().for_service(FakeService::Jira);
+    // One call and its retries.
+    assert!(requests.len() <= 4, "{} requests", requests.len());
+    assert_eq!(env.jobs("ENG-1").len(), 1);
+    env.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rate_limited_linear_gets_no_requests_until_its_reset() {
     assert_no_requests_until_reset(SystemPair {

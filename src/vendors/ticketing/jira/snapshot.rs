@@ -122,7 +122,8 @@ async fn scopes<'a>(
     failure: &mut Option<VendorError>,
 ) -> Vec<Scope<'a>> {
     let mut scopes: Vec<Scope<'a>> = Vec::new();
-    for mapping in mappings.iter().copied() {
+    let mut rest = mappings.iter().copied();
+    while let Some(mapping) = rest.next() {
         let TicketingConfig::Jira {
             jql: clause,
             repo_field_value,
@@ -133,9 +134,19 @@ async fn scopes<'a>(
         };
         let (status, repo) = match mapping_field_ids(jira, ACTION, mapping).await {
             Ok(fields) => fields,
-            Err(error) => {
+            Err(error) if error.is_permanent() => {
                 note_failure(snapshot, failure, std::iter::once(mapping), error);
                 continue;
+            }
+            // Each further call would take as long to fail.
+            Err(error) => {
+                note_failure(
+                    snapshot,
+                    failure,
+                    std::iter::once(mapping).chain(rest),
+                    error,
+                );
+                return Vec::new();
             }
         };
         let clause = clause.trim();
