@@ -123,6 +123,11 @@ async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
     let flagged: HashSet<IssueId> = issues.iter().map(|issue| issue.issue.id.clone()).collect();
     let pending = issues.iter().filter(|issue| is_pending(issue));
     view.issues_with_pending_effects = pending.map(|issue| issue.issue.id.clone()).collect();
+    if !view.model_limited_until.is_empty() {
+        for account in &accounts {
+            run_contexts::add_choices(app, account, &mut issues).await;
+        }
+    }
     view.declared_files = repository_load::declared_files(app, &issues).await?;
     view.untrusted_issues = trigger_trust::untrusted_issues(app, &view, &issues).await?;
     let decided = decision::decide(&view, issues, now);

@@ -9,6 +9,8 @@ use domain::mapping::Mapping;
 use fake_vendors::{FakeIssue, FakeRepo, FakeService, InjectedFault, LoggedRequest};
 use reqwest::Method;
 use serde_json::{Value, json};
+use store::WriteTx;
+use store::provider_limits::{self, ProviderLimit};
 use vendors::http::percent_encode;
 
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
@@ -245,6 +247,42 @@ async fn keys_name_the_owner_where_repositories_share_a_name() {
         .collect();
     assert_eq!(repos.len(), 3, "{repos:?}");
     env.stop().await;
+}
+
+/// The poll does not return labels, so they are read while a usage limit is in force.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_usage_limit_applies_to_the_agent_that_a_label_chooses() {
+    for (limited, waits, starts) in [("codex", 1, 2), ("", 2, 1)] {
+        let mapping = Mapping {
+            max_in_progress: 1,
+            ..github_mapping("SHOP", "acme", "shop")
+        };
+        let env = manual_env(vec![mapping]).await;
+        labelled(&env.repo(), 1).add_label("agent:codex");
+        labelled(&env.repo(), 2);
+        let limit = ProviderLimit {
+            until: env.app.core.now() + 120 * MINUTE,
+            job: "01LIMITED".into(),
+            with_credentials: Vec::new(),
+        };
+        let account = format!("repository acme/shop {limited}");
+        let record = move |tx: &WriteTx<'_>| provider_limits::record(tx, account.trim(), &limit);
+        env.store.write(record).await.unwrap();
+        for _ in 0..2 {
+            let (outcome, reason, message) = decide(&env, &format!("shop#{waits}")).await;
+            assert_eq!((&*outcome, &*reason), ("waiting", "quota"), "{message}");
+        }
+        assert_eq!(env.jobs(&format!("shop#{waits}")), []);
+        assert_eq!(env.jobs(&format!("shop#{starts}")).len(), 1, "{limited:?}");
+        let requests = env.vendors.requests().for_service(FakeService::GitHub);
+        let reads = requests.iter().filter(|one| {
+            let query = one.body["query"].as_str().unwrap_or_default();
+            query.contains("labels(first: 100)") && one.body.to_string().contains("subIssues")
+        });
+        // Once before the decision, and once more for the run.
+        assert_eq!(reads.count(), 2);
+        env.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 use crate::git_mirrors::GitMirrors;
 use crate::pull_requests::BaseChecks;
+use crate::run_contexts::LabelChoices;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ pub struct LiveState {
     pub form_lookups: FormLookups,
     /// Repository permissions of commenters.
     pub permission_cache: PermissionCache,
+    /// Agents and models that labels choose.
+    pub(crate) label_choices: LabelChoices,
     /// How far comments on tickets were read.
     pub comment_reads: CommentReads,
     /// State of reconciliation sweeps.
@@ -67,6 +70,7 @@ impl LiveState {
             probe_cache: ProbeCache::default(),
             form_lookups: FormLookups::default(),
             permission_cache: PermissionCache::default(),
+            label_choices: LabelChoices::default(),
             comment_reads: CommentReads::default(),
             reconciliation: Reconciliation::default(),
             merge_checks: MergeChecks::default(),
