@@ -20,6 +20,12 @@ pub(crate) async fn has_write_permission(
     cached(app, repo.to_string(), login, read).await
 }
 
+/// Returns whether a person has write permission, if that is cached.
+pub(crate) fn known_write_permission(app: &App, repo: &Repo, login: &str) -> Option<bool> {
+    let key = (repo.to_string(), login.to_owned());
+    app.live.permission_cache.get(&key, app.core.now())
+}
+
 /// Returns whether the author of a comment may edit an issue. The error is the reason why that is unknown.
 pub(crate) async fn may_edit(
     app: &App,

@@ -49,8 +49,8 @@ pub(super) async fn untrusted_issues(
     Ok(untrusted)
 }
 
-/// Returns whether a person has write access; `None` if that is unknown. `known` holds the answers of this
-/// poll.
+/// Returns whether a person has write access; `None` if that is unknown. `known` holds the answers that
+/// this poll has read.
 async fn is_writer(
     app: &App,
     repo: &Repo,
@@ -60,6 +60,9 @@ async fn is_writer(
     let key = (repo.clone(), login.to_owned());
     if let Some(known) = known.get(&key) {
         return *known;
+    }
+    if let Some(is_writer) = permissions::known_write_permission(app, repo, login) {
+        return Some(is_writer);
     }
     let github = app.vendors.github.as_ref();
     let github = github.filter(|_| known.len() < MAX_LOOKUPS)?;

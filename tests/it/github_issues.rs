@@ -189,6 +189,33 @@ async fn an_untrusted_label_takes_no_slot() {
     env.stop().await;
 }
 
+/// Permissions that are known need no request, so they do not count against the limit of a poll.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_permissions_of_many_people_are_read_in_several_polls() {
+    let mapping = Mapping {
+        max_in_progress: 1,
+        ..github_mapping("SHOP", "acme", "shop")
+    };
+    let env = manual_env(vec![mapping]).await;
+    let repo = env.repo();
+    repo.set_visibility("public");
+    labelled(&repo, 1);
+    for number in 2..=60 {
+        let login = format!("writer-{number}");
+        repo.set_collaborator_role(&login, "write");
+        let issue = repo.issue(number).title("Wait for a slot");
+        issue.add_label_as(&login, TRIGGER);
+    }
+    for _ in 0..2 {
+        engine::poll::run_once(&env.app).await.unwrap();
+    }
+    for number in 2..=60 {
+        let why = env.admin_get(&why_path(&format!("shop#{number}"))).await;
+        assert_eq!(why["decision"]["reason"], "concurrency", "{why}");
+    }
+    env.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_may_retry_what_the_service_labelled_itself() {
     let env = shop_env().await;
