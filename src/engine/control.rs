@@ -134,9 +134,8 @@ pub(crate) fn cancel_in(
     let EventOutcome::Advanced(ended) = outcome else {
         return Ok(Err(ControlError::AlreadyEnded));
     };
-    match then {
-        AfterCancel::Retry => operator_retries::record(tx, &job.issue.id, now)?,
-        _ => operator_retries::remove(tx, &job.issue.id)?,
+    if then == AfterCancel::Retry {
+        operator_retries::record(tx, &job.issue.id, now)?;
     }
     let event = actor.audit_event(Action::RunCancelled, &job.issue.key);
     let retry = match then {

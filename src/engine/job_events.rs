@@ -18,7 +18,7 @@ use domain::usage::UsageTotals;
 use store::dispatch_breaker::ParkedIssue;
 use store::{
     StoreResult, WriteTx, audit, decisions, dedup, dispatch_breaker, issue_contexts, jobs,
-    mappings, outbox, steps, usage,
+    mappings, operator_retries, outbox, steps, usage,
 };
 
 use super::pull_requests::{branch_updates, ledger};
@@ -196,6 +196,11 @@ fn store(
         }
     }
     let mut posted: Vec<PostedComment> = Vec::new();
+    // The next trigger is a new request, of whoever sets it.
+    let removes_trigger = |effect: &Effect| effect.removes_trigger_of().is_some();
+    if planned.effects.iter().any(removes_trigger) {
+        operator_retries::remove(tx, &job.issue.id)?;
+    }
     for effect in &planned.effects {
         let mut effect = effect.clone();
         if let Effect::LogExcerpt { comment, .. } = &mut effect {

@@ -1,7 +1,7 @@
 //! Issues for which an operator has requested another run.
 //!
 //! The service then sets the trigger itself, so the account that set it says nothing about who wants the
-//! run. The request holds until the implementation is dispatched.
+//! run. The request holds until the implementation is dispatched, or the work fails or ends without one.
 
 use std::collections::BTreeSet;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use domain::decision::DecisionOutcome;
-use domain::job::JobState;
+use domain::job::{Job, JobState};
 use domain::mapping::Mapping;
 use fake_vendors::{FakeIssue, FakeRepo, FakeService, InjectedFault, LoggedRequest};
 use reqwest::Method;
@@ -14,7 +14,7 @@ use store::provider_limits::{self, ProviderLimit};
 use vendors::http::percent_encode;
 
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
-use crate::test_ticket::github_mapping;
+use crate::test_ticket::{github_mapping, with_planning};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const WEBHOOK_SECRET: &str = "the-secret-of-the-webhook";
@@ -240,6 +240,44 @@ async fn an_operator_may_retry_what_the_service_labelled_itself() {
     env.advance_clock(MINUTE);
     env.tick().await;
     assert_eq!(env.jobs("shop#1").len(), 2, "{:#?}", env.jobs("shop#1"));
+    env.stop().await;
+}
+
+/// A later request is one of whoever sets the trigger then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_plan_ends_the_request_of_an_operator() {
+    let env = manual_env(vec![with_planning(github_mapping("SHOP", "acme", "shop"))]).await;
+    env.repo().set_visibility("public");
+    let issue = labelled(&env.repo(), 1);
+    env.tick().await;
+    let end_run = async |runs: usize| {
+        let run = env.repo().runs().pop().unwrap();
+        env.repo().complete_run(run.id, "failure");
+        let has_ended = || {
+            env.advance_clock(MINUTE);
+            let jobs = env.jobs("shop#1");
+            jobs.len() == runs && !jobs.iter().any(Job::is_active)
+        };
+        env.tick_until("the planning fails", has_ended).await;
+        env.tick_until_drained().await;
+        assert_eq!(issue.labels(), Vec::<String>::new());
+    };
+    end_run(1).await;
+    let path = "/api/jobs/acme%2Fshop%231/retry";
+    let (status, body) = env.admin_request(Method::POST, path, Some(json!({}))).await;
+    assert_eq!(status, 202, "{body}");
+    let is_planned = || {
+        env.advance_clock(MINUTE);
+        env.jobs("shop#1").len() == 2
+    };
+    env.tick_until("the ticket is planned again", is_planned)
+        .await;
+    env.tick_until_drained().await;
+    end_run(2).await;
+
+    issue.clone().add_label_as("mallory", TRIGGER);
+    let (_, reason, message) = decide(&env, "shop#1").await;
+    assert_eq!(reason, "ineligible", "{message}");
     env.stop().await;
 }
 

@@ -13,7 +13,10 @@ use domain::job::Job;
 use domain::question::{OpenQuestion, Question};
 use domain::stage::Stage;
 use domain::time::Timestamp;
-use store::{StoreResult, WriteTx, issue_contexts, mappings, open_questions, outbox, plan_gates};
+use store::{
+    StoreResult, WriteTx, issue_contexts, mappings, open_questions, operator_retries, outbox,
+    plan_gates,
+};
 use vendors::ticketing::TicketingClient;
 
 use super::answers;
@@ -54,9 +57,11 @@ pub(crate) fn open_question(
     open_questions::put(tx, &question)
 }
 
-/// Ends what an issue waits for a person to do, and forgets the approval of its plan.
+/// Ends what an issue waits for a person to do, and forgets the approval of its plan and that an operator requested the
+/// run.
 pub(crate) fn end_all(tx: &WriteTx<'_>, issue: &IssueId) -> StoreResult<()> {
     end_waits(tx, issue)?;
+    operator_retries::remove(tx, issue)?;
     plan_gates::remove(tx, issue)
 }
 

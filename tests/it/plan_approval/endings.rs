@@ -1,5 +1,6 @@
 //! Waits that end without an approval: another plan, a rejection, and the end of the ticket. Reminders.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
@@ -54,6 +55,8 @@ async fn a_rejected_ticket_is_planned_again_when_its_trigger_is_set_anew() {
             story.env.tick_until("the plan is rejected", rejected).await;
             settle(&story.env).await;
             assert_eq!(story.ticket.markers(), [""; 0]);
+            let retries = story.env.store.read(store::operator_retries::all);
+            assert_eq!(retries.unwrap(), BTreeSet::new());
             let late = story.post("approve", None).await;
             assert_eq!(error(&late), NOT_WAITING);
             story.nothing_happens().await;
@@ -64,6 +67,11 @@ async fn a_rejected_ticket_is_planned_again_when_its_trigger_is_set_anew() {
             story.env.advance_clock(Duration::from_secs(1));
             story.ticket.trigger();
             story.waits(round + 1).await;
+            let gate = story.env.store.read(store::plan_gates::all).unwrap();
+            let (issue, now) = (gate[0].issue.id.clone(), story.env.app.core.now());
+            let record =
+                move |tx: &store::WriteTx<'_>| store::operator_retries::record(tx, &issue, now);
+            story.env.store.write(record).await.unwrap();
         }
         let comment = "Plan rejected by Kim. Nothing more happens until the trigger is set again.";
         assert_eq!(story.ticket.count(comment), 1);

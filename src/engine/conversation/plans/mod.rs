@@ -8,6 +8,7 @@ mod check;
 mod poll;
 mod unrecorded;
 
+use super::waits;
 use crate::app::App;
 use domain::audit::{Action, Actor};
 use domain::comments;
@@ -165,7 +166,7 @@ pub(super) fn store_rejection(
     let Some(gate) = plan_gates::get(tx, issue)?.filter(PlanGate::is_waiting) else {
         return Ok(Err(PlanError::NotWaiting));
     };
-    plan_gates::remove(tx, issue)?;
+    waits::end_all(tx, issue)?;
     let event = actor.audit_event(Action::PlanRejected, &gate.issue.key);
     audit::append(
         tx,

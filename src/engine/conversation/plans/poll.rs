@@ -111,7 +111,7 @@ async fn end_if_over(
             return Ok(());
         }
         match is_over {
-            true => plan_gates::remove(tx, &before.issue.id)?,
+            true => waits::end_all(tx, &before.issue.id)?,
             false => plan_gates::put(tx, &gate)?,
         }
         push_all(tx, markers.clone(), now)
