@@ -7,7 +7,7 @@ use domain::ids::Repo;
 use domain::job::JobState;
 use domain::time::Timestamp;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
-use fake_vendors::{FakeService, LoggedRequest};
+use fake_vendors::{FakeService, InjectedFault, LoggedRequest};
 use serde_json::{Value, json};
 
 use crate::jira::{create_ticket, mapping_for_repo};
@@ -396,5 +396,31 @@ async fn a_rate_limited_github_delays_only_runs() {
     assert!(refused.len() <= 1, "once, and not again: {refused:#?}");
     assert_eq!(connection(&env, "repo-host", "").await.0, "ok");
     assert_eq!((env.repo().runs().len(), env.repo().pulls().len()), (2, 2));
+    env.finish().await;
+}
+
+/// The credential may be renewed in time, as for every other effect.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_credential_delays_the_start_of_a_ci_run() {
+    let env = start_env(EngineMode::manual()).await;
+    let faults = env.vendors.faults(FakeService::GitHub);
+    for _ in 0..3 {
+        faults.inject_on_match("/dispatches", InjectedFault::ErrorStatus(401));
+    }
+    create_labelled(&env, "ENG-1");
+    let is_refused = || faults.pending() == 0;
+    env.tick_until("the start is refused", || {
+        env.advance_clock(LONGER_THAN_RETRY_DELAY);
+        is_refused()
+    })
+    .await;
+    assert_eq!(comments(&env, "ENG-1"), [""; 0]);
+    env.advance_clock(LONGER_THAN_RETRY_DELAY);
+    env.tick().await;
+    env.wait_until("the run has reported", || !env.jobs("ENG-1")[0].is_active())
+        .await;
+    assert_eq!(env.jobs("ENG-1").len(), 1);
+    assert_eq!(env.jobs("ENG-1")[0].state, JobState::Completed);
+    env.tick_until_drained().await;
     env.finish().await;
 }

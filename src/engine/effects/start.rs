@@ -97,7 +97,9 @@ pub(super) async fn start_run(
             is_outcome_unknown: true,
             ..error.into()
         }),
-        Err(DispatchError::Vendor(error)) if !error.is_permanent() => Err(error.into()),
+        Err(DispatchError::Vendor(error)) if !error.is_permanent() || error.is_unauthorized() => {
+            Err(error.into())
+        }
         Err(refused) => Ok(EffectOutcome::job_event(
             id,
             start_refused_event(
