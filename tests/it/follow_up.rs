@@ -7,8 +7,9 @@ mod timing;
 use std::time::{Duration, SystemTime};
 
 use domain::feedback::{PullRequestId, ReviewFindingState};
-use domain::ids::JobId;
+use domain::ids::{JobId, Repo};
 use domain::job::{AfterCancel, Job, JobKind, JobState, PullRequestRef};
+use domain::mapping::Mapping;
 use domain::report::{ResultReport, RunOutcome, RunPhase};
 use domain::transition::JobEvent;
 use engine::job_events::{self, BreakerPolicy};
@@ -659,5 +660,45 @@ async fn reconciliation_finds_feedback_that_no_webhook_delivered() {
     pass_quiet_period(&env).await;
     assert_eq!(follow_up_jobs(&env, "ENG-1").len(), 2);
     assert!(states(&env, number).contains(&ReviewFindingState::Withdrawn));
+    env.stop().await;
+}
+
+/// A sweep that takes too long is aborted. Repositories in the order of their names would leave out the last ones each
+/// time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_begins_with_the_repository_that_was_not_read_for_longest() {
+    let lib = Mapping {
+        team_key: "LIB".into(),
+        repo: "lib".to_owned(),
+        ..mapping()
+    };
+    let env = TestEnv::with_options(TestEnvOptions {
+        mappings: vec![mapping(), lib],
+        ..options()
+    })
+    .await;
+    open_pull(&env, "ENG-1").await;
+    let lib = env.seed_repo("lib");
+    let mut job = env.jobs("ENG-1").remove(0);
+    job.id = "01ALIB-1".into();
+    job.repo = Repo::new("acme", "lib");
+    lib.commit(&job.branch, &[("a.txt", "a\n")], "A").unwrap();
+    let number = lib.open_pull(&job.branch, BOT, "Add the feature", "");
+    job.pull = PullRequestRef::from_url(&lib.pull_url(number));
+    let put = env.store.write(move |tx| jobs::put(tx, &job));
+    put.await.unwrap();
+    let sweep = async || {
+        env.vendors.requests().clear();
+        reconcile::run_once(&env.app).await.unwrap();
+        env.advance_clock(Duration::from_secs(1));
+        let requests = env.vendors.requests().for_service(FakeService::GitHub);
+        let mut lists = requests.into_iter().map(|request| request.url);
+        lists.find(|url| url.contains("/pulls?state=open")).unwrap()
+    };
+    let faults = env.vendors.faults(FakeService::GitHub);
+    let unreached = "acme/shop/pulls?state=open";
+    faults.inject_on_match(unreached, InjectedFault::ErrorStatus(404));
+    assert!(sweep().await.contains("acme/lib"));
+    assert!(sweep().await.contains("acme/shop"));
     env.stop().await;
 }

@@ -49,7 +49,10 @@ pub async fn run_once(app: &App) -> StoreResult<()> {
     let Some(github) = &app.vendors.github else {
         return Ok(());
     };
-    for (repo, ours) in tracked(&app.core).await? {
+    let mut tracked: Vec<_> = tracked(&app.core).await?.into_iter().collect();
+    // A sweep that takes too long is aborted. The next one begins with what it did not reach.
+    tracked.sort_by_key(|(repo, _)| app.live.reconciliation.swept_at(repo));
+    for (repo, ours) in tracked {
         let began_at = app.core.now();
         let is_read = match ours.is_empty() {
             true => true,
