@@ -234,7 +234,7 @@ pub fn of_queue_key(tx: &impl ReadableTx, queue_key: &str) -> StoreResult<Vec<Ou
 /// Removes an entry whose effect was performed or is obsolete. The next entry of the queue key becomes due.
 pub fn complete(tx: &WriteTx<'_>, entry: &OutboxEntry, now: Timestamp) -> StoreResult<()> {
     tx.bypass_space_check();
-    let was_first = is_first(tx, entry)?;
+    let was_first = remove_head(tx, entry)?;
     OUTBOX.remove(tx, (entry.queue_key.as_str(), entry.seq))?;
     tx.publish(StoreChange::Outbox);
     // The next entry of this queue key may be due, or one that waits for it.
@@ -242,7 +242,6 @@ pub fn complete(tx: &WriteTx<'_>, entry: &OutboxEntry, now: Timestamp) -> StoreR
     if !was_first {
         return Ok(());
     }
-    OUTBOX_HEADS.remove(tx, (entry.due_at.as_millis(), entry.queue_key.as_str()))?;
     if let Some(next) = first_of(tx, &entry.queue_key)? {
         // It waited for this entry, so it is not due before now.
         let due = OutboxEntry {
@@ -259,10 +258,19 @@ pub fn complete(tx: &WriteTx<'_>, entry: &OutboxEntry, now: Timestamp) -> StoreR
     Ok(())
 }
 
-/// Whether the entry is the first of its queue key. A retried dead entry may have been put before it.
-fn is_first(tx: &impl ReadableTx, entry: &OutboxEntry) -> StoreResult<bool> {
-    let first = first_of(tx, &entry.queue_key)?;
-    Ok(first.is_none_or(|first| first.seq == entry.seq))
+/// Removes the head of a queue key, if it leads to this entry. Returns whether the entry is the first one: a retried dead
+/// entry may have been put before it.
+fn remove_head(tx: &WriteTx<'_>, entry: &OutboxEntry) -> StoreResult<bool> {
+    let Some(first) = first_of(tx, &entry.queue_key)? else {
+        return Ok(true);
+    };
+    if first.seq != entry.seq {
+        return Ok(false);
+    }
+    // The due time as it is stored: an attempt has a copy from its beginning, and an entry that was put before it may have
+    // come and gone since.
+    OUTBOX_HEADS.remove(tx, (first.due_at.as_millis(), first.queue_key.as_str()))?;
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use domain::time::Timestamp;
 
-use super::{OutboxEntry, is_first};
+use super::{OutboxEntry, remove_head};
 use crate::StoreResult;
 use crate::change_feed::StoreChange;
 use crate::table::WriteTx;
@@ -43,8 +43,7 @@ pub fn schedule_retry(
 /// Replaces an entry by a copy with another due time.
 fn reschedule(tx: &WriteTx<'_>, entry: &OutboxEntry, rescheduled: &OutboxEntry) -> StoreResult<()> {
     let queue_key = rescheduled.queue_key.as_str();
-    if is_first(tx, entry)? {
-        OUTBOX_HEADS.remove(tx, (entry.due_at.as_millis(), queue_key))?;
+    if remove_head(tx, entry)? {
         OUTBOX_HEADS.put(
             tx,
             (rescheduled.due_at.as_millis(), queue_key),
@@ -69,8 +68,7 @@ pub fn retry_now(tx: &WriteTx<'_>, entry: &OutboxEntry, now: Timestamp) -> Store
     reschedule(tx, entry, &sooner)
 }
 
-/// Makes all entries due now whose due time is after `latest`; returns how many. Must not run while attempts
-/// are in progress, because completing an entry requires its due time at the start of the attempt.
+/// Makes all entries due now whose due time is after `latest`; returns how many.
 pub fn reschedule_beyond(
     tx: &WriteTx<'_>,
     latest: Timestamp,

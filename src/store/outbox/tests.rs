@@ -275,3 +275,45 @@ async fn a_retried_dead_entry_precedes_a_later_one_in_progress() {
     assert_consistent(&store);
     assert_eq!(store.read(|tx| find(tx, 3)).unwrap(), None);
 }
+
+/// An operator retries a failed update and deletes it, while the next one of its queue is in progress.
+#[tokio::test]
+async fn an_entry_in_progress_completes_after_one_before_it_came_and_went() {
+    let queue_key = "ticket:id-1";
+    let later = NOW + Duration::from_secs(60);
+    for is_retried in [false, true] {
+        let store = Store::in_memory().unwrap();
+        write(&store, |tx| {
+            push(tx, &ticket(1, Stage::Planning), NOW)?;
+            push(tx, &ticket(1, Stage::Implementing), NOW)
+        })
+        .await;
+        let first = write(&store, move |tx| claim(tx, queue_key, 1, NOW))
+            .await
+            .unwrap();
+        write(&store, move |tx| mark_dead(tx, &first, "no", NOW)).await;
+        let second = write(&store, move |tx| claim(tx, queue_key, 2, NOW))
+            .await
+            .unwrap();
+        let Some(OutboxEntryState::Dead(dead)) = store.read(|tx| find(tx, 1)).unwrap() else {
+            panic!("it is dead");
+        };
+        write(&store, move |tx| retry_dead(tx, &dead, later)).await;
+        let Some(OutboxEntryState::Pending(first)) = store.read(|tx| find(tx, 1)).unwrap() else {
+            panic!("it is pending");
+        };
+        write(&store, move |tx| complete(tx, &first, later)).await;
+        assert_consistent(&store);
+        let failed = FailedAttempt {
+            ended_at: later,
+            due_at: later + Duration::from_secs(60),
+            is_outcome_unknown: false,
+            error: "no answer".into(),
+        };
+        match is_retried {
+            true => write(&store, move |tx| schedule_retry(tx, &second, &failed)).await,
+            false => write(&store, move |tx| complete(tx, &second, later)).await,
+        }
+        assert_consistent(&store);
+    }
+}
