@@ -81,10 +81,18 @@ impl CommentReads {
             Some(cursor) => Some(cursor),
             None => ticket_commands::cursor(tx, system)?,
         };
-        let cursor = cursor.unwrap_or(CommentCursor {
-            first: now.whole_second(),
-            read_until: now,
-        });
+        // A clock that was ahead, of this machine or of another one before a take-over, would hide what is written until
+        // then.
+        let cursor = cursor.map_or(
+            CommentCursor {
+                first: now.whole_second(),
+                read_until: now,
+            },
+            |cursor| CommentCursor {
+                first: cursor.first.min(now),
+                read_until: cursor.read_until.min(now),
+            },
+        );
         self.with(system, |reads| reads.cursor = Some(cursor));
         Ok(Some((cursor.read_until - OVERLAP).max(cursor.first)))
     }
