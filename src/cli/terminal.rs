@@ -15,7 +15,7 @@ pub(super) fn print(text: fmt::Arguments<'_>) {
     print_bytes(text.to_string().as_bytes());
 }
 
-/// Prints bytes like [`print`].
+/// Prints bytes like [`print()`].
 pub(super) fn print_bytes(bytes: &[u8]) {
     let mut output = io::stdout().lock();
     match output.write_all(bytes).and_then(|()| output.flush()) {
