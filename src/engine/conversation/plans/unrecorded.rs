@@ -1,7 +1,7 @@
 //! Tickets that show a complete plan, or its approval, without a stored gate: approvals became required after the plan
 //! was made, or a person set the marker.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::app::App;
 use crate::dispatch::non_shadow_jobs;
@@ -12,6 +12,7 @@ use domain::ids::{IssueId, TeamKey};
 use domain::issue::{IssueRef, System};
 use domain::job::{Job, JobKind, JobState};
 use domain::stage::Stage;
+use store::outbox::OutboxEntry;
 use store::{ReadableTx, StoreResult, mappings, outbox, plan_gates};
 
 use super::{comment, open_gate, push_all, set_marker};
@@ -38,9 +39,15 @@ pub(in crate::conversation) async fn settle_unrecorded(
     }
     let now = app.core.now();
     let write = app.core.store.write(move |tx| {
+        let given_up = outbox::dead(tx)?;
+        let given_up: HashSet<&IssueId> = given_up.iter().filter_map(marked_issue).collect();
         for (issue, team) in &waited {
             let jobs = non_shadow_jobs(tx, &issue.id)?;
-            if jobs.iter().any(Job::is_active) || !is_unrecorded(tx, issue, team)? {
+            // A marker that could not be replaced is left as it is.
+            if given_up.contains(&issue.id)
+                || jobs.iter().any(Job::is_active)
+                || !is_unrecorded(tx, issue, team)?
+            {
                 continue;
             }
             // The marker may have been set by anybody. The one that replaces it shows what people are asked for.
@@ -62,18 +69,21 @@ pub(in crate::conversation) async fn settle_unrecorded(
     write.await
 }
 
-/// Returns whether plans of a project wait for an approval, and none of this issue does or has one. An issue whose
-/// marker could not be replaced is left as it is.
+/// Returns the issue whose marker an update moves.
+fn marked_issue(entry: &OutboxEntry) -> Option<&IssueId> {
+    match &entry.effect {
+        Effect::SetMarker { issue, .. } => Some(&issue.id),
+        _ => None,
+    }
+}
+
+/// Returns whether plans of a project wait for an approval, and none of this issue does or has one.
 fn is_unrecorded(tx: &impl ReadableTx, issue: &IssueRef, team: &TeamKey) -> StoreResult<bool> {
     let mapping = mappings::get(tx, team)?;
     let gate = plan_gates::get(tx, &issue.id)?;
     let is_recorded = gate.is_some_and(|gate| gate.is_waiting() || gate.is_approved_in(team));
-    let is_marker = |effect: &Effect| matches!(effect, Effect::SetMarker { issue: of, .. } if of.id == issue.id);
-    let is_refused = outbox::dead(tx)?
-        .iter()
-        .any(|entry| is_marker(&entry.effect));
     let awaits_approval = mapping.is_some_and(|mapping| mapping.awaits_approval());
-    Ok(awaits_approval && !is_recorded && !is_refused)
+    Ok(awaits_approval && !is_recorded)
 }
 
 /// Returns the job of a project that made the latest plan, unless a later planning run failed or the plan led to a pull
