@@ -270,14 +270,10 @@ fn is_name_in_use(response: &Response) -> bool {
 }
 
 /// Whether a start failed for good, because the image has no such program, or a mount no source. Podman answers 500 to
-/// every failure.
+/// every failure, also to one of its own files.
 fn names_what_is_missing(response: &Response) -> bool {
     let message = response.error_message().to_ascii_lowercase();
-    let phrases = [
-        "executable file",
-        "no such file",
-        "command that was not found",
-    ];
+    let phrases = ["executable file", "command that was not found", "statfs "];
     phrases.iter().any(|phrase| message.contains(phrase))
 }
 

@@ -174,11 +174,13 @@ impl GraphQlError {
         keys.collect::<Vec<_>>().join(".")
     }
 
-    /// Whether a primary or secondary rate limit is exhausted. The type of the primary one has two spellings, and the
-    /// secondary one has none.
+    /// Returns whether a primary or secondary rate limit is exhausted. The type of the primary one has two spellings, and
+    /// the secondary one has none. Errors with another type may quote texts of people.
     fn is_rate_limit(&self) -> bool {
-        matches!(self.kind.as_deref(), Some("RATE_LIMITED" | "RATE_LIMIT"))
-            || self.message.contains("rate limit")
+        match self.kind.as_deref() {
+            Some(kind) => matches!(kind, "RATE_LIMITED" | "RATE_LIMIT"),
+            None => self.message.contains("rate limit"),
+        }
     }
 
     /// Returns the equivalent HTTP status. An error without a type is an internal failure of the host.

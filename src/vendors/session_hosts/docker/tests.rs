@@ -102,7 +102,9 @@ async fn a_container_of_podman_is_adopted_and_one_that_cannot_start_is_removed()
         "creating container storage: the container name \"run\" is already in use by c1",
         "crun: executable file `agent-implement` not found in $PATH: No such file or directory",
     );
-    for (start_error, is_final) in [(program, true), ("no space left on device", false)] {
+    let mount = "statfs /var/lib/agent-implement/mirrors/x: no such file or directory";
+    let engine = "failed to create task: /run/containerd/io: no such file or directory";
+    for (start_error, is_final) in [(program, true), (mount, true), (engine, false)] {
         let server = TestServer::start(move |request, _| {
             let labels = spec().labels.to_map();
             match request.path.split('?').next().unwrap() {
