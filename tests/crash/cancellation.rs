@@ -329,8 +329,12 @@ impl CancelCase {
         let is_stop_open = is_open(|effect| matches!(effect, Effect::StopRun { .. }));
         let is_destroy_open = is_open(|effect| matches!(effect, Effect::DestroyMachine { .. }));
         let expected = match self.point {
-            // A Job of Kubernetes that is gone by then is not stopped again.
-            CrashPoint::Stopped if is_destroy_open => 1..=2,
+            // A Job that is gone by then is not stopped again.
+            CrashPoint::Stopped
+                if is_destroy_open && matches!(self.runner, DemoRunner::Kubernetes) =>
+            {
+                1..=2
+            }
             CrashPoint::Stopped => 2..=2,
             CrashPoint::CancelStored | CrashPoint::StopClaimed => 1..=1,
             // The request may have been under way when the service was killed.

@@ -337,6 +337,12 @@ async fn failed_commit_stops_the_service_without_losing_acknowledged_steps() {
     assert_eq!(stored_steps(dir.path()).await.last().unwrap(), "zz");
 }
 
+/// Number of backups in the place of a standby.
+fn backups_in(place: &Disk) -> usize {
+    let entries = fs::read_dir(&place.0).unwrap().flatten();
+    entries.filter(|entry| entry.path().is_dir()).count()
+}
+
 /// The place of a standby has only the newest backup when it is full, rather than no further change.
 #[requires("mount")]
 #[tokio::test]
@@ -345,10 +351,7 @@ async fn a_full_place_of_a_standby_loses_its_old_backups() {
     let place = Disk::mount(&dir.path().join("place"), 8);
     let data = &dir.path().join("data");
     let flags = ["--quick", "--standby-place", place.0.to_str().unwrap()];
-    let backups = || {
-        let entries = fs::read_dir(&place.0).unwrap().flatten();
-        entries.filter(|entry| entry.path().is_dir()).count()
-    };
+    let backups = || backups_in(&place);
     let change = async |mode: &str| {
         let mode = Some(json!({ "mode": mode }));
         control_request(data, Method::POST, "/api/runner-mode", mode).await
@@ -383,10 +386,7 @@ async fn the_lease_in_a_full_place_is_kept_at_the_cost_of_old_backups() {
     let place = Disk::mount(&dir.path().join("place"), 8);
     let data = &dir.path().join("data");
     let flags = ["--quick", "--standby-place", place.0.to_str().unwrap()];
-    let backups = || {
-        let entries = fs::read_dir(&place.0).unwrap().flatten();
-        entries.filter(|entry| entry.path().is_dir()).count()
-    };
+    let backups = || backups_in(&place);
     let start_and_write_backups = || {
         let began = Instant::now();
         while backups() < 4 {

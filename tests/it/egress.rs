@@ -204,6 +204,17 @@ async fn only_well_formed_requests_of_active_runs_are_served() {
     env.stop().await;
 }
 
+/// Asserts that a request is answered before idle connections would end by themselves, after ten seconds.
+async fn assert_others_are_served(env: &TestEnv) {
+    let began = std::time::Instant::now();
+    let response = request(env, "api.example:443").await;
+    assert!(
+        response.starts_with("HTTP/1.1 403 Forbidden\r\n"),
+        "{response}"
+    );
+    assert!(began.elapsed() < std::time::Duration::from_secs(5));
+}
+
 /// A hostile run opens connections and sends nothing. Others are served nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_do_not_keep_others_out() {
@@ -213,14 +224,7 @@ async fn idle_connections_do_not_keep_others_out() {
     for _ in 0..500 {
         idle.push(connect(&data_dir).await);
     }
-    let began = std::time::Instant::now();
-    let response = request(&env, "api.example:443").await;
-    assert!(
-        response.starts_with("HTTP/1.1 403 Forbidden\r\n"),
-        "{response}"
-    );
-    // Idle connections would end by themselves after ten seconds.
-    assert!(began.elapsed() < std::time::Duration::from_secs(5));
+    assert_others_are_served(&env).await;
     let read = idle[0].read(&mut [0]).await;
     assert_eq!(read.unwrap_or_default(), 0, "the oldest are closed");
     env.stop().await;
@@ -260,14 +264,7 @@ async fn idle_connections_and_tunnels_do_not_keep_others_out() {
     for _ in 0..200 {
         idle.push(connect(&data_dir).await);
     }
-    let began = std::time::Instant::now();
-    let response = request(&env, "api.example:443").await;
-    assert!(
-        response.starts_with("HTTP/1.1 403 Forbidden\r\n"),
-        "{response}"
-    );
-    // Idle connections would end by themselves after ten seconds.
-    assert!(began.elapsed() < std::time::Duration::from_secs(5));
+    assert_others_are_served(&env).await;
     drop((tunnels, idle));
     env.stop().await;
 }
