@@ -216,6 +216,23 @@ async fn reschedules_only_entries_beyond_the_limit() {
     assert_eq!(rescheduled, 0);
 }
 
+/// Gives up the first entry of the ticket's queue, and begins an attempt of the second.
+async fn first_dead_and_second_in_progress(store: &Store) -> (OutboxEntry, OutboxEntry) {
+    let queue_key = "ticket:id-1";
+    let first = write(store, move |tx| claim(tx, queue_key, 1, NOW))
+        .await
+        .unwrap();
+    write(store, move |tx| mark_dead(tx, &first, "no", NOW)).await;
+    let second = write(store, move |tx| claim(tx, queue_key, 2, NOW))
+        .await
+        .unwrap();
+    assert_consistent(store);
+    let Some(OutboxEntryState::Dead(dead)) = store.read(|tx| find(tx, 1)).unwrap() else {
+        panic!("it is dead");
+    };
+    (dead, second)
+}
+
 #[tokio::test]
 async fn a_retried_dead_entry_precedes_a_later_one_in_progress() {
     let store = Store::in_memory().unwrap();
@@ -227,17 +244,7 @@ async fn a_retried_dead_entry_precedes_a_later_one_in_progress() {
     })
     .await;
     let queue_key = "ticket:id-1";
-    let first = write(&store, move |tx| claim(tx, queue_key, 1, NOW))
-        .await
-        .unwrap();
-    write(&store, move |tx| mark_dead(tx, &first, "no", NOW)).await;
-    let second = write(&store, move |tx| claim(tx, queue_key, 2, NOW))
-        .await
-        .unwrap();
-    assert_consistent(&store);
-    let Some(OutboxEntryState::Dead(dead)) = store.read(|tx| find(tx, 1)).unwrap() else {
-        panic!("it is dead");
-    };
+    let (dead, second) = first_dead_and_second_in_progress(&store).await;
     let idempotency_key = dead.idempotency_key();
     write(&store, move |tx| retry_dead(tx, &dead, later)).await;
     assert_consistent(&store);
@@ -279,7 +286,6 @@ async fn a_retried_dead_entry_precedes_a_later_one_in_progress() {
 /// An operator retries a failed update and deletes it, while the next one of its queue is in progress.
 #[tokio::test]
 async fn an_entry_in_progress_completes_after_one_before_it_came_and_went() {
-    let queue_key = "ticket:id-1";
     let later = NOW + Duration::from_secs(60);
     for is_retried in [false, true] {
         let store = Store::in_memory().unwrap();
@@ -288,16 +294,7 @@ async fn an_entry_in_progress_completes_after_one_before_it_came_and_went() {
             push(tx, &ticket(1, Stage::Implementing), NOW)
         })
         .await;
-        let first = write(&store, move |tx| claim(tx, queue_key, 1, NOW))
-            .await
-            .unwrap();
-        write(&store, move |tx| mark_dead(tx, &first, "no", NOW)).await;
-        let second = write(&store, move |tx| claim(tx, queue_key, 2, NOW))
-            .await
-            .unwrap();
-        let Some(OutboxEntryState::Dead(dead)) = store.read(|tx| find(tx, 1)).unwrap() else {
-            panic!("it is dead");
-        };
+        let (dead, second) = first_dead_and_second_in_progress(&store).await;
         write(&store, move |tx| retry_dead(tx, &dead, later)).await;
         let Some(OutboxEntryState::Pending(first)) = store.read(|tx| find(tx, 1)).unwrap() else {
             panic!("it is pending");
