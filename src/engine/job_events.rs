@@ -196,7 +196,7 @@ fn store(
         }
     }
     let mut posted: Vec<PostedComment> = Vec::new();
-    // The next trigger is a new request, of whoever sets it.
+    // The next trigger is a new request, of the person who sets it.
     let removes_trigger = |effect: &Effect| effect.removes_trigger_of().is_some();
     if planned.effects.iter().any(removes_trigger) {
         operator_retries::remove(tx, &job.issue.id)?;

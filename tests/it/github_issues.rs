@@ -243,7 +243,7 @@ async fn an_operator_may_retry_what_the_service_labelled_itself() {
     env.stop().await;
 }
 
-/// A later request is one of whoever sets the trigger then.
+/// A later request is one of the person who sets the trigger then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_plan_ends_the_request_of_an_operator() {
     let env = manual_env(vec![with_planning(github_mapping("SHOP", "acme", "shop"))]).await;

@@ -201,7 +201,7 @@ enum NoWait {
     Rejected,
 }
 
-/// A marker approves nothing while no plan waits, whoever sets it: the trigger may come with it.
+/// A marker approves nothing while no plan waits. It may be set together with the trigger.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_marker_starts_nothing_while_no_plan_waits() {
     for system in SYSTEMS {
