@@ -152,8 +152,11 @@ async fn passes_a_correct_setup_and_names_each_vendor_problem() {
     let unreachable =
         mapping_with(&json!({"teamKey": "NOPE", "owner": "nobody", "repo": "nothing"}));
     let invalid = jira_mapping("ODD", "project = = OPS");
+    vendors.github().repo("acme", "cart").rename("basket");
+    let renamed = mapping_with(&json!({"teamKey": "CART", "repo": "cart"}));
     let written = store.write(move |tx| {
         mappings::put(tx, &unreachable)?;
+        mappings::put(tx, &renamed)?;
         mappings::put(tx, &invalid)
     });
     written.await.unwrap();
@@ -170,6 +173,11 @@ async fn passes_a_correct_setup_and_names_each_vendor_problem() {
             "project-rights",
             "not installed on nobody/nothing",
             "Install the App",
+        ),
+        (
+            "project-rights",
+            "acme/cart is now acme/basket",
+            "Correct the repository",
         ),
         (
             "project-tickets",

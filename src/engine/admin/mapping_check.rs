@@ -476,17 +476,19 @@ async fn missing_repository(
     let Some(github) = &vendors.github else {
         return Ok(None);
     };
-    match github.default_branch(repo).await {
-        Err(error) if error.is_not_found() => {
-            return Ok(Some(MappingWarning {
-                field: "repo",
-                message: format!(
-                    "GitHub shows no repository {repo}. Check owner and repo, and that the GitHub App is installed on it."
-                ),
-            }));
-        }
-        found => found?,
+    let problem = match github.present_name(repo).await {
+        Err(error) if error.is_not_found() => Some(format!(
+            "GitHub shows no repository {repo}. Check owner and repo, and that the GitHub App is installed on it."
+        )),
+        present => present?
+            .map(|present| format!("The repository is now {present}. Correct owner and repo.")),
     };
+    if let Some(message) = problem {
+        return Ok(Some(MappingWarning {
+            field: "repo",
+            message,
+        }));
+    }
     let Some(branch) = branch else {
         return Ok(None);
     };

@@ -29,6 +29,15 @@ pub async fn repository_rights(
     needed: &[TokenPermission],
 ) -> Option<CheckResult> {
     let github = app.vendors.github.as_ref()?;
+    if let Ok(Some(present)) = github.present_name(repo).await {
+        return Some(
+            CheckResult::error(CHECK, format!("the repository {repo} is now {present}"))
+                .with_impact("Runs of the project fail when they start.")
+                .with_remedy(
+                    "Correct the repository of the project in the panel (Projects, Edit).",
+                ),
+        );
+    }
     let checked = match github.token_gaps(repo, needed).await {
         Ok(Some(gaps)) => Ok(token_result(github, repo, &gaps)),
         Ok(None) => app_result(github, repo).await,

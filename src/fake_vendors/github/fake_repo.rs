@@ -119,6 +119,15 @@ impl FakeRepo {
         })
     }
 
+    /// Renames the repository for the API. Its former name leads to it.
+    pub fn rename(&self, name: &str) {
+        self.update_model(|model| {
+            let repo = model.ensure_repo(&self.owner, &self.name);
+            repo.former_name = Some(repo.full_name());
+            repo.name = name.to_owned();
+        });
+    }
+
     /// Returns whether the repository exists.
     pub fn exists(&self) -> bool {
         self.read(|_| ()).is_some()

@@ -34,6 +34,8 @@ pub(crate) struct RepoRecord {
     pub id: u64,
     pub owner: String,
     pub name: String,
+    /// `owner/name` before the repository was renamed.
+    pub former_name: Option<String>,
     pub default_branch: String,
     #[serde(rename = "at")]
     pub created_at: i64,
@@ -381,9 +383,14 @@ impl Model {
     }
 
     pub(crate) fn find_repo(&self, owner: &str, name: &str) -> Option<usize> {
-        self.repos.iter().position(|repo| {
-            repo.owner.eq_ignore_ascii_case(owner) && repo.name.eq_ignore_ascii_case(name)
-        })
+        let name = format!("{owner}/{name}");
+        let is_named = |repo: &RepoRecord| repo.full_name().eq_ignore_ascii_case(&name);
+        // Like GitHub, which redirects requests about a former name until another repository has it.
+        let was_named = |repo: &RepoRecord| repo.former_name.as_deref() == Some(&name);
+        let mut repos = self.repos.iter();
+        repos
+            .position(is_named)
+            .or_else(|| self.repos.iter().position(was_named))
     }
 
     /// Returns the repository. Creates it if it does not exist.

@@ -168,6 +168,12 @@ async fn asks_the_vendors_what_exists() {
         of(&branch["problems"], "defaultBranch"),
         "acme/shop has no branch \"trunk\". Check the default branch."
     );
+    env.vendors.github().repo("acme", "cart").rename("basket");
+    let renamed = check(json!({"repo": "cart"})).await;
+    assert_eq!(
+        of(&renamed["problems"], "repo"),
+        "The repository is now acme/basket. Correct owner and repo."
+    );
     let jira = json!({"teamKey": "OPS", "ticketingProvider": "B", "ticketingConfig": {
         "jql": "project = = OPS", "repoFieldValue": "shop", "statusFieldOverride": "No such field"}});
     let jira = check(jira).await;

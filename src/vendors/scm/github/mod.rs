@@ -222,10 +222,24 @@ impl GitHub {
     /// # Errors
     /// `is_not_found()` if the repository does not exist or is not visible to the credentials.
     pub async fn default_branch(&self, repo: &Repo) -> Result<String, VendorError> {
-        let page = self
-            .read::<Repository>(repo, "reading the repository", self.repo_url(repo, ""))
-            .await?;
-        Ok(page.value.default_branch)
+        Ok(self.repository(repo).await?.default_branch)
+    }
+
+    /// Returns the present name of a repository that was renamed or transferred; `None` if it has this one. GitHub
+    /// redirects the requests about the former name, but knows it neither in scopes of tokens nor in filters.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the repository does not exist or is not visible to the credentials.
+    pub async fn present_name(&self, repo: &Repo) -> Result<Option<Repo>, VendorError> {
+        let found = Repo::parse(&self.repository(repo).await?.full_name);
+        let name = repo.to_string();
+        Ok(found.filter(|found| !found.to_string().eq_ignore_ascii_case(&name)))
+    }
+
+    async fn repository(&self, repo: &Repo) -> Result<Repository, VendorError> {
+        let url = self.repo_url(repo, "");
+        let page = self.read(repo, "reading the repository", url).await?;
+        Ok(page.value)
     }
 
     fn url(&self, path: &str) -> String {
@@ -349,6 +363,8 @@ struct Named {
 #[derive(serde::Serialize, Deserialize)]
 struct Repository {
     default_branch: String,
+    /// Owner and name.
+    full_name: String,
 }
 
 #[cfg(test)]

@@ -141,13 +141,13 @@ async fn finds_the_installation_of_an_owner_once() {
 }
 
 #[tokio::test]
-async fn returns_the_account_name_and_the_default_branch() {
+async fn returns_the_account_name_and_facts_of_the_repository() {
     let server = TestServer::start(|request, _| {
         installed(request, "2099-01-01T00:00:00Z", |request| {
             match request.path.as_str() {
                 "/user" => StubReply::json(200, &json!({"login": "robin"})),
                 "/app" => StubReply::json(200, &json!({"slug": "agent", "installations_count": 2})),
-                _ => StubReply::json(200, &json!({"default_branch": "trunk"})),
+                _ => StubReply::json(200, &json!({"default_branch": "trunk", "full_name": "O/r"})),
             }
         })
     })
@@ -157,8 +157,13 @@ async fn returns_the_account_name_and_the_default_branch() {
         with_app(&server).probe().await.unwrap(),
         "App agent, 2 installations"
     );
-    let branch = with_app(&server).default_branch(&repo()).await;
+    let github = with_app(&server);
+    let branch = github.default_branch(&repo()).await;
     assert_eq!(branch.as_deref(), Ok("trunk"));
+    assert_eq!(github.present_name(&repo()).await, Ok(None));
+    let former = Repo::new("o", "former");
+    let present = github.present_name(&former).await;
+    assert_eq!(present, Ok(Some(Repo::new("O", "r"))));
 }
 
 #[tokio::test]
