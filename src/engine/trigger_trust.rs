@@ -9,7 +9,7 @@ use domain::ids::{IssueId, Repo};
 use domain::issue::{FlaggedIssue, TriggerAuthor};
 use store::{StoreResult, operator_retries};
 
-/// Maximum number of people whose permission is read per poll. Issues of further people wait for the next.
+/// Maximum number of people whose permission is read per poll. Issues of further people wait for a later one.
 const MAX_LOOKUPS: usize = 50;
 
 /// Returns the issues that wait for a run but may not start one, with the reason. An operator who requested
@@ -22,13 +22,16 @@ pub(super) async fn untrusted_issues(
     let is_checked = |issue: &&FlaggedIssue| {
         issue.trigger_author != TriggerAuthor::Trusted && issue.stage.requires_run()
     };
-    let mut checked = issues.iter().filter(is_checked).peekable();
-    if checked.peek().is_none() {
+    let mut checked: Vec<&FlaggedIssue> = issues.iter().filter(is_checked).collect();
+    if checked.is_empty() {
         return Ok(BTreeMap::new());
     }
     let retried = app.core.store.read(operator_retries::all)?;
+    checked.retain(|issue| !retried.contains(&issue.issue.id));
+    // Answers are known for a few polls only. In a fixed order, the first people would be read again before the last.
+    fastrand::shuffle(&mut checked);
     let (mut writers, mut untrusted) = (BTreeMap::new(), BTreeMap::new());
-    for issue in checked.filter(|issue| !retried.contains(&issue.issue.id)) {
+    for issue in checked {
         let Some(mapping) = view.mappings.get(&issue.team) else {
             continue;
         };
