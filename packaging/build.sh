@@ -47,10 +47,15 @@ fi
 compiler=$(packaging/sysroot.sh target/sysroot)
 variable=${target//-/_}
 
+# Panics name the source files of dependencies, without the folder in which this machine keeps them.
+cargo fetch --locked --quiet
+flags=() features=()
+for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
+    flags+=("--remap-path-prefix=$sources=")
+done
 # A small program: one copy of equal functions and of equal sequences of instructions, frame pointers, which make unwind
 # tables and code shorter, and no generator of the OpenAPI document. A sequence becomes a function only if that saves
 # more than its entry in the unwind tables, which the compiler does not count.
-flags=() features=()
 if [ "$profile" = dist ]; then
     # Only here does Rust link with lld, which can fold functions.
     [ "$target" != x86_64-unknown-linux-gnu ] || flags+=("-Clink-arg=-Wl,--icf=all")
