@@ -180,7 +180,7 @@ pub(crate) const OUTBOX: Table<(&str, u64), OutboxEntry> = Table::new("outbox-1"
 /// (Due time in milliseconds, queue key) -> sequence number of the first entry of the queue key. One row per
 /// queue key.
 pub(crate) const OUTBOX_HEADS: Table<(u64, &str), u64> = Table::new("outbox-heads-1");
-/// Sequence number -> dead outbox entry. Removed by operators.
+/// Sequence number -> dead outbox entry. Removed by operators; of chat messages the latest hundred.
 pub(crate) const OUTBOX_DEAD: Table<u64, OutboxEntry> = Table::new("outbox-dead-1");
 
 /// Team key -> result of its last template sync. Written by syncs; one row per project.

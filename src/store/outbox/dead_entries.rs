@@ -1,12 +1,19 @@
 //! Outbox entries that are not retried any more, until an operator retries or deletes them.
 
+use std::ops::ControlFlow;
+
+use domain::effect::Effect;
 use domain::time::Timestamp;
 
 use super::{OutboxEntry, complete, first_of};
 use crate::StoreResult;
 use crate::change_feed::StoreChange;
-use crate::table::{ReadableTx, WriteTx};
+use crate::table::{ReadableTx, ScanDirection, WriteTx};
 use crate::tables::{OUTBOX, OUTBOX_DEAD, OUTBOX_HEADS};
+
+/// Number of dead chat messages that are kept. Nothing else depends on them, and a webhook that is wrong for months adds
+/// one with every event.
+const MAX_DEAD_CHAT_MESSAGES: usize = 100;
 
 /// Moves an entry to the dead entries, which operators see. The next entry of the queue key becomes due.
 pub fn mark_dead(
@@ -21,7 +28,27 @@ pub fn mark_dead(
         claimed_at: None,
         ..entry.clone()
     };
-    OUTBOX_DEAD.put(tx, entry.seq, &dead)
+    OUTBOX_DEAD.put(tx, entry.seq, &dead)?;
+    match &entry.effect {
+        Effect::Chat { .. } => remove_surplus_chat_messages(tx),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the oldest dead chat messages above the maximum.
+fn remove_surplus_chat_messages(tx: &WriteTx<'_>) -> StoreResult<()> {
+    let mut messages = Vec::new();
+    OUTBOX_DEAD.scan(tx, .., ScanDirection::Ascending, |seq, entry| {
+        if let Effect::Chat { .. } = entry.effect {
+            messages.push(seq);
+        }
+        ControlFlow::Continue(())
+    })?;
+    let surplus = messages.len().saturating_sub(MAX_DEAD_CHAT_MESSAGES);
+    for seq in messages.into_iter().take(surplus) {
+        OUTBOX_DEAD.remove(tx, seq)?;
+    }
+    Ok(())
 }
 
 /// Moves a dead entry back to the outbox. It keeps its sequence number, so it precedes all later entries of

@@ -24,6 +24,15 @@ fn ticket(number: u32, stage: Stage) -> Effect {
     Effect::SetMarker { issue, stage }
 }
 
+fn chat(title: &str) -> Effect {
+    Effect::Chat {
+        message: ChatMessage {
+            title: title.into(),
+            ..ChatMessage::default()
+        },
+    }
+}
+
 async fn write<T: Send + 'static>(
     store: &Store,
     f: impl FnMut(&WriteTx<'_>) -> StoreResult<T> + Send + 'static,
@@ -132,12 +141,6 @@ async fn a_claim_without_outcome_marks_the_outcome_as_unknown() {
 #[tokio::test]
 async fn a_dead_entry_is_kept_and_does_not_block_its_queue_key() {
     let store = Store::in_memory().unwrap();
-    let chat = |title: &str| Effect::Chat {
-        message: ChatMessage {
-            title: title.into(),
-            ..ChatMessage::default()
-        },
-    };
     let (first, second) = (chat("one"), chat("two"));
     write(&store, move |tx| {
         push(tx, &first, NOW)?;
@@ -150,6 +153,30 @@ async fn a_dead_entry_is_kept_and_does_not_block_its_queue_key() {
     let dead = store.read(dead).unwrap();
     assert_eq!(dead[0].last_error.as_deref(), Some("gone"));
     assert_eq!(store.read(pending).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn only_the_newest_dead_chat_messages_are_kept() {
+    let store = Store::in_memory().unwrap();
+    let push_and_give_up = |tx: &WriteTx<'_>, effect: &Effect| {
+        push(tx, effect, NOW)?;
+        let (queue_key, seq) = (effect.queue_key(), last_seq(tx)?);
+        let claimed = claim(tx, &queue_key, seq, NOW)?.ok_or(StoreError::Panicked)?;
+        mark_dead(tx, &claimed, "404", NOW)
+    };
+    let update = ticket(1, Stage::Planning);
+    write(&store, move |tx| {
+        push_and_give_up(tx, &update)?;
+        (2..=104).try_for_each(|_| push_and_give_up(tx, &chat("one")))
+    })
+    .await;
+    let dead = |store: &Store| store.read(dead).unwrap();
+    let kept: Vec<u64> = dead(&store).iter().map(|entry| entry.seq).collect();
+    let expected: Vec<u64> = [1].into_iter().chain(5..=104).collect();
+    assert_eq!(kept, expected, "an update that an operator must see stays");
+    let update = ticket(2, Stage::Planning);
+    write(&store, move |tx| push_and_give_up(tx, &update)).await;
+    assert_eq!(dead(&store).len(), expected.len() + 1);
 }
 
 /// Asserts that each queue key has one row in the heads, and that it leads to the first entry.
