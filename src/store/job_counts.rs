@@ -14,7 +14,7 @@ use super::StoreResult;
 use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, Table, WriteTx};
 use super::tables::{RUN_DAYS, RUN_HOURS};
 
-/// Number of hours for which hourly counters are kept, up to the latest hour with a run.
+/// Number of hours for which hourly counters are kept, up to the latest hour with a run. Older ones may be incomplete.
 pub(super) const HOURS_KEPT: u64 = 31 * 24;
 
 /// Maximum number of old rows that one update removes.
@@ -70,17 +70,11 @@ fn apply(
     let day = Day::of(contribution.at).0;
     change_row(tx, &RUN_DAYS, (runs, day, team), |row| change(row, counts))?;
     let hour = Hour::of(contribution.at).0;
-    let oldest = latest_hour(tx, runs)?
-        .unwrap_or(hour)
-        .max(hour)
-        .saturating_sub(HOURS_KEPT);
-    if hour < oldest {
-        return Ok(());
-    }
     change_row(tx, &RUN_HOURS, (runs, hour, team), |row| {
         change(row, counts)
     })?;
-    remove_hours_before(tx, runs, oldest)
+    // Counted from the hour of the change: a row of a clock that was far ahead makes no other hour old.
+    remove_hours_before(tx, runs, hour.saturating_sub(HOURS_KEPT))
 }
 
 fn change_row(
@@ -95,16 +89,6 @@ fn change_row(
         return table.remove(tx, key).map(drop);
     }
     table.put(tx, key, &row)
-}
-
-fn latest_hour(tx: &WriteTx<'_>, runs: &'static str) -> StoreResult<Option<u64>> {
-    let mut latest = None;
-    let range = (runs, 0, "")..=(runs, u64::MAX, MAX_KEY_TEXT);
-    RUN_HOURS.scan(tx, range, ScanDirection::Descending, |(_, hour, _), _| {
-        latest = Some(hour);
-        ControlFlow::Break(())
-    })?;
-    Ok(latest)
 }
 
 fn remove_hours_before(tx: &WriteTx<'_>, runs: &'static str, hour: u64) -> StoreResult<()> {

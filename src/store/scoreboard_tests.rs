@@ -4,16 +4,19 @@ mod histories;
 mod recount;
 
 use std::path::Path;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use domain::ids::Repo;
+use domain::scoreboard::{Hour, RunCounts};
 
 use self::histories::{Course, Event, MINUTES, histories, issue, minute};
 use self::recount::{RawRows, assert_run_counts, assert_scoreboard, assert_summary};
 use super::*;
 use crate::crash_injection::CrashPlan;
+use crate::job_counts::CountedRuns;
 use crate::tables::JOBS;
 use crate::{Store, decisions, jobs};
 
@@ -192,4 +195,45 @@ async fn keys_beyond_the_limit_share_a_row_and_stay_in_it() {
         };
         assert!(found.iter().all(is_own));
     }
+}
+
+/// Job that is dispatched and completed in the minute with this number after `start`.
+fn short_job(id: &str, start: Timestamp, after: u32, cost: Option<f64>) -> Job {
+    let at = start + Duration::from_secs(60) * after;
+    let row = json!({
+        "id": id, "group": id, "kind": "implementation", "team": "ENG", "runner": "ci", "issue": issue(0),
+        "repo": {"owner": "acme", "name": "shop"}, "dispatchNumber": 1, "branch": "b", "callbacks": true,
+        "minutes": 90, "state": {"status": "completed"}, "reservedAt": at, "dispatchedAt": at, "finishedAt": at,
+        "usage": {"costUsd": cost},
+    });
+    serde_json::from_value(row).unwrap()
+}
+
+/// A run of a time when the clock was ten years ahead does not stop the hourly counters.
+#[tokio::test]
+async fn hours_count_again_after_a_clock_that_was_ahead_is_corrected() {
+    let store = Store::in_memory().unwrap();
+    let put = async |job: Job| store.write(move |tx| jobs::put(tx, &job)).await.unwrap();
+    let ahead = minute(0) + Duration::from_secs(10 * 365 * 24 * 3600);
+    put(short_job("01J0", minute(0), 0, Some(1.0))).await;
+    put(short_job("01J1", ahead, 0, Some(1.0))).await;
+    put(short_job("01J2", minute(0), 60, Some(1.0))).await;
+    // The first hour was removed. What arrives late for it is not subtracted from what is not there.
+    put(short_job("01J0", minute(0), 0, Some(3.0))).await;
+    let (first, last) = (Hour::of(minute(0)), Hour::of(minute(60)));
+    let counted = store.read(|tx| job_counts::hours(tx, CountedRuns::Real, first, last, None));
+    let expected = RunCounts {
+        started: 1,
+        completed: 1,
+        priced: 1,
+        cost: 1_000_000,
+        ..RunCounts::default()
+    };
+    let late = RunCounts {
+        started: 0,
+        cost: 3_000_000,
+        ..expected
+    };
+    let counted: Vec<(u64, RunCounts)> = counted.unwrap().into_iter().collect();
+    assert_eq!(counted, [(first.0, late), (last.0, expected)]);
 }
