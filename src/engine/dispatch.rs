@@ -34,6 +34,9 @@ use store::{
 
 use super::{budget, conversation, provider_limit, repository_load, time_zones};
 
+/// Largest time of an id, in milliseconds.
+const MAX_ID_MILLIS: u64 = (1 << Ulid::TIME_BITS) - 1;
+
 /// Decision to start a run of an issue.
 #[derive(Debug, Clone)]
 pub struct DispatchRequest {
@@ -262,7 +265,7 @@ pub(super) fn non_shadow_jobs(tx: &impl ReadableTx, issue: &IssueId) -> StoreRes
 /// Shadow run of a job: on a machine and a branch of its own, without reports to people.
 fn shadow_of(job: &Job, mapping: &Mapping, image: String, now: Timestamp) -> Job {
     Job {
-        id: fresh_id(now),
+        id: fresh_id(Some(&job.id), now),
         runner: RunnerKind::Vm,
         shadow: true,
         session_image: Some(image),
@@ -272,8 +275,13 @@ fn shadow_of(job: &Job, mapping: &Mapping, image: String, now: Timestamp) -> Job
     }
 }
 
-fn fresh_id(now: Timestamp) -> JobId {
-    JobId::new(Ulid::from_parts(now.as_millis(), fastrand::u128(..)).to_string())
+/// Returns a new id, which sorts by the current time, but after the newest id of the issue: that one may be of a clock
+/// that was ahead.
+fn fresh_id(newest: Option<&JobId>, now: Timestamp) -> JobId {
+    let newest = newest.and_then(|id| Ulid::from_string(id.as_str()).ok());
+    let earliest = newest.map_or(0, |newest| newest.timestamp_ms() + 1);
+    let millis = now.as_millis().max(earliest).min(MAX_ID_MILLIS);
+    JobId::new(Ulid::from_parts(millis, fastrand::u128(..)).to_string())
 }
 
 /// Timeout of a run, in minutes.
@@ -363,7 +371,7 @@ pub(super) fn new_job(
     earlier: &[Job],
     now: Timestamp,
 ) -> Job {
-    let id = fresh_id(now);
+    let id = fresh_id(earlier.last().map(|job| &job.id), now);
     let repo = mapping.target_repo();
     let earlier_branch = earlier
         .iter()
@@ -470,5 +478,35 @@ pub(super) fn run_spec(
             RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes => Vec::new(),
         },
         options: choice.to_options(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time_of(id: &JobId) -> u64 {
+        Ulid::from_string(id.as_str()).unwrap().timestamp_ms()
+    }
+
+    #[test]
+    fn an_id_has_the_current_time_but_follows_the_newest_of_its_issue() {
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        for (newest, expected) in [
+            (None, now.as_millis()),
+            (Some(now.as_millis() - 1), now.as_millis()),
+            (Some(now.as_millis()), now.as_millis() + 1),
+            (
+                Some(now.as_millis() + 7_200_000),
+                now.as_millis() + 7_200_001,
+            ),
+            (Some(MAX_ID_MILLIS), MAX_ID_MILLIS),
+        ] {
+            let newest = newest.map(|at| JobId::new(Ulid::from_parts(at, 7).to_string()));
+            let id = fresh_id(newest.as_ref(), now);
+            assert_eq!(time_of(&id), expected, "after {newest:?}");
+        }
+        let no_time = JobId::new("imported");
+        assert_eq!(time_of(&fresh_id(Some(&no_time), now)), now.as_millis());
     }
 }
