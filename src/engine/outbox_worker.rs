@@ -53,10 +53,14 @@ const NAME: &str = "outbox";
 pub async fn run(app: App, stop: ShutdownSignal) {
     let mut busy: HashSet<String> = HashSet::new();
     let mut attempts: JoinSet<(String, StoreResult<()>)> = JoinSet::new();
-    if let Err(error) = reschedule_after_clock_step(&app.core).await {
-        tracing::error!(%error, "Failed to reschedule outbox entries after a backward clock step.");
-    }
+    // Time of the previous check. The clock may also have been set back before the start.
+    let mut checked_at = None;
     while !stop.is_requested() {
+        let now = app.core.now();
+        let may_be_set_back = checked_at.replace(now).is_none_or(|before| now < before);
+        if may_be_set_back && let Err(error) = reschedule_after_clock_step(&app.core).await {
+            tracing::error!(%error, "Failed to reschedule outbox entries after a backward clock step.");
+        }
         app.live
             .heartbeats
             .expect_within(NAME, CHECK_INTERVAL + HEARTBEAT_GRACE);

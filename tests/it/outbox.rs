@@ -1,11 +1,14 @@
 //! Outbox: retries, dead entries, and retry and drop by an operator.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use domain::effect::{Effect, PullCommentStyle};
 use domain::job::JobState;
 use domain::stage::Stage;
+use domain::time::Timestamp;
 use engine::ShutdownSignal;
+use engine::clock::Clock;
 use fake_vendors::{FakeService, InjectedFault};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -252,6 +255,50 @@ async fn the_last_attempt_is_not_later_than_the_deadline() {
 async fn entries_delayed_by_a_clock_step_are_rescheduled_at_startup() {
     let env = env_with_pending_comment("Posted after all.").await;
     let due_at = env.app.core.now() + Duration::from_secs(5 * 3600);
+    put_off(&env, due_at).await;
+    drain(&env).await;
+    assert!(!is_posted(&env), "the entry is not due");
+    let (stop, signal) = ShutdownSignal::new();
+    let worker = tokio::spawn(engine::outbox_worker::run(env.app.clone(), signal));
+    env.wait_until("the comment is posted", || is_posted(&env))
+        .await;
+    drop(stop);
+    worker.await.unwrap();
+    env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_delayed_by_a_clock_step_are_rescheduled_while_the_worker_runs() {
+    let env = env_with_pending_comment("Posted after all.").await;
+    let Clock::Manual(millis) = &env.app.core.clock else {
+        panic!("the clock is manual");
+    };
+    put_off(&env, env.app.core.now() + Duration::from_secs(60)).await;
+    let other = Effect::WaitingComment {
+        issue: issue(&env),
+        name: "other".to_owned(),
+        body: Some("Posted at once.".to_owned()),
+    };
+    push(&env, vec![other]).await;
+    let (stop, signal) = ShutdownSignal::new();
+    let worker = tokio::spawn(engine::outbox_worker::run(env.app.clone(), signal));
+    env.wait_until("the worker has read the outbox", || {
+        env.comments("ENG-1")
+            .contains(&"Posted at once.".to_owned())
+    })
+    .await;
+    assert!(!is_posted(&env), "the entry is not due");
+    millis.fetch_sub(5 * 3_600_000, Ordering::SeqCst);
+    env.store.outbox_notifier().notify_one();
+    env.wait_until("the comment is posted", || is_posted(&env))
+        .await;
+    drop(stop);
+    worker.await.unwrap();
+    env.stop().await;
+}
+
+/// Records a failed attempt of the only entry; the next one is due at this time.
+async fn put_off(env: &TestEnv, due_at: Timestamp) {
     let put_off = env.store.write(move |tx| {
         let error = "no answer".to_owned();
         let failed = FailedAttempt {
@@ -264,18 +311,11 @@ async fn entries_delayed_by_a_clock_step_are_rescheduled_at_startup() {
         outbox::schedule_retry(tx, &all[0], &failed)
     });
     put_off.await.unwrap();
-    drain(&env).await;
-    let is_posted = || {
-        let comments = env.comments("ENG-1");
-        comments.contains(&"Posted after all.".to_owned())
-    };
-    assert!(!is_posted(), "the entry is not due");
-    let (stop, signal) = ShutdownSignal::new();
-    let worker = tokio::spawn(engine::outbox_worker::run(env.app.clone(), signal));
-    env.wait_until("the comment is posted", is_posted).await;
-    drop(stop);
-    worker.await.unwrap();
-    env.stop().await;
+}
+
+fn is_posted(env: &TestEnv) -> bool {
+    let comments = env.comments("ENG-1");
+    comments.contains(&"Posted after all.".to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
