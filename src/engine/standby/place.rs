@@ -307,9 +307,10 @@ impl StandbyPlace {
     /// Removes all backups but this number of the newest from the place and the list, because the place is full.
     pub(super) async fn make_space(&self, backups: &mut Vec<StoredBackup>, kept: usize) {
         let removed = self.remove_backups(surplus(backups, kept)).await;
-        if !removed.is_empty() {
-            tracing::warn!(place = %self, backups = removed.len(), "Removed old backups, because the place of the standby is full.");
-            backups.retain(|backup| !removed.contains(&backup.name));
+        let listed = backups.len();
+        forget(backups, &removed);
+        if backups.len() < listed {
+            tracing::warn!(place = %self, backups = listed - backups.len(), "Removed old backups, because the place of the standby is full.");
         }
     }
 
@@ -414,6 +415,14 @@ pub(super) fn surplus(backups: &[StoredBackup], kept: usize) -> Vec<String> {
     };
     let removed = backups.iter().filter(is_removed);
     removed.map(|backup| backup.name.clone()).collect()
+}
+
+/// Takes removed backups from a list. The last one stays if its upload was interrupted: a write that hangs may be performed
+/// after the removal, so it is removed again with the next backup.
+pub(super) fn forget(backups: &mut Vec<StoredBackup>, removed: &[String]) {
+    let interrupted = backups.pop_if(|backup| backup.parts.is_none());
+    backups.retain(|backup| !removed.contains(&backup.name));
+    backups.extend(interrupted);
 }
 
 /// Whether a text is the name of a backup: digits, letters, points and hyphens, beginning with a digit.

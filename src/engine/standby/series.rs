@@ -9,7 +9,7 @@ use store::{BackupError, BackupHeader, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
 use super::place::{
-    PlaceError, PlaceRecord, SERIES_EPOCH, StandbyPlace, StoredBackup, host_name, surplus,
+    PlaceError, PlaceRecord, SERIES_EPOCH, StandbyPlace, StoredBackup, forget, host_name, surplus,
 };
 
 /// Error of a series.
@@ -135,9 +135,7 @@ impl BackupSeries {
             self.place.remove_backup(backup).await?;
         }
         if !removed.is_empty() {
-            self.record
-                .backups
-                .retain(|backup| !removed.contains(&backup.name));
+            forget(&mut self.record.backups, &removed);
             self.list(now).await?;
         }
         Ok(())

@@ -15,7 +15,7 @@ use store::{BackupHeader, ChangedRows, ChangesHeader, Store, back_up_snapshot};
 
 use super::boot_time::BootTime;
 use super::lease::{BackupList, MIN_PAUSE};
-use super::place::{PlaceError, StandbyPlace, StoredBackup, surplus};
+use super::place::{PlaceError, StandbyPlace, StoredBackup, forget, surplus};
 use super::{StandbyStatus, StandbyTimings};
 use crate::clock::Clock;
 use crate::periodic_task::ShutdownSignal;
@@ -300,8 +300,7 @@ impl Shipper {
     async fn finish_removal(&mut self, removed: &[String]) {
         self.progress.background = Background::Idle;
         if !removed.is_empty() {
-            self.backups
-                .retain(|backup| !removed.contains(&backup.name));
+            forget(&mut self.backups, removed);
             // If the place is full, the next list is without them, too.
             self.list().await;
         }

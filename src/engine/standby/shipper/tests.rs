@@ -113,12 +113,34 @@ async fn failed_uploads_are_removed_and_keep_nobody_waiting() {
         };
         shipper.finish_upload(Err(failed.into())).await;
         shipper.finish_background().await;
-        assert_eq!(shipper.backups.len(), 1);
+        assert_eq!(shipper.backups.len(), 2, "the last failed one is kept");
         shipper.set(value).await;
         shipper.ship().await;
         assert_eq!(shipper.status.borrow().problem(), None);
         assert_eq!(shipper.restored().await.as_deref(), Some(value));
     }
+}
+
+/// A write that hangs may be performed after the removal of its backup.
+#[tokio::test]
+async fn a_late_part_of_an_abandoned_upload_is_removed_with_the_next_backup() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut shipper = shipper(dir.path());
+    shipper.begin_upload().await.unwrap();
+    let abandoned = dir.path().join(&shipper.backups[0].name);
+    shipper.abandon_upload();
+    shipper.finish_background().await;
+    std::fs::create_dir(&abandoned).unwrap();
+    std::fs::write(abandoned.join("backup-000001"), "late").unwrap();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    shipper.begin_upload().await.unwrap();
+    shipper.finish_background().await;
+    let background = &shipper.progress.background;
+    assert!(matches!(background, Background::Removal(_)));
+    shipper.finish_background().await;
+    assert!(!abandoned.exists());
+    assert_eq!(shipper.backups.len(), 1);
+    assert!(shipper.backups[0].parts.is_some());
 }
 
 #[tokio::test]
@@ -188,8 +210,9 @@ async fn a_record_in_a_full_place_keeps_no_backup_from_being_removed() {
     assert!(matches!(shipper.progress.background, Background::Idle));
     assert!(shipper.progress.retry_at.is_some());
     shipper.make_space().await;
-    assert_eq!(shipper.backups.len(), 1);
-    assert!(shipper.backups[0].parts.is_some());
+    let complete = |backup: &StoredBackup| backup.parts.is_some();
+    let kept: Vec<bool> = shipper.backups.iter().map(complete).collect();
+    assert_eq!(kept, [true, false]);
 
     // A backup that is complete is kept with the one before it, which is the last in the record, until it is there, too.
     shipper.status.send_modify(|status| {
