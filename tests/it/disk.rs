@@ -417,6 +417,25 @@ async fn the_lease_in_a_full_place_is_kept_at_the_cost_of_old_backups() {
     assert_eq!(backups(), 1);
 }
 
+/// The record is also the first that a machine writes when it takes over.
+#[requires("mount")]
+#[tokio::test]
+async fn a_take_over_in_a_full_place_removes_old_backups() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Disk::mount(&dir.path().join("place"), 8);
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    let flags = ["--quick", "--standby-place", place.0.to_str().unwrap()];
+    for _ in 0..3 {
+        assert_eq!(ServiceProcess::start(&first, &flags).stop(), 0);
+    }
+    place.fill_except(0);
+    let mut restore = command(&["restore", "--latest", "--from"]);
+    let restore = restore.arg(&place.0).arg("--data-dir").arg(&second);
+    let (code, stdout, stderr) = exit_and_output(&restore.output().unwrap());
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("Restored "), "{stdout}");
+}
+
 /// Four tickets get pull requests, although the disk is full for some seconds.
 #[requires("mount")]
 #[test]

@@ -127,12 +127,8 @@ impl Lease {
             start: Some(start),
             ..record
         };
-        let mut replaced = place.replace_record(&record, tag.as_ref()).await;
-        if replaced.as_ref().is_err_and(PlaceError::is_full) {
-            place.make_space(&mut record.backups, 1).await;
-            replaced = place.replace_record(&record, tag.as_ref()).await;
-        }
-        let tag = match replaced? {
+        let replaced = place.replace_record_of_start(&mut record, tag.as_ref());
+        let tag = match replaced.await? {
             Replaced::Done(tag) => tag,
             Replaced::Changed => {
                 return Err(StartError::Contended {

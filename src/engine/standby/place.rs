@@ -249,6 +249,22 @@ impl StandbyPlace {
         Ok(self.0.replace(RECORD, json.into(), read).await?)
     }
 
+    /// Replaces the record like [`replace_record`](Self::replace_record) by that of a service that begins. In a full place,
+    /// old backups are removed for that.
+    pub(super) async fn replace_record_of_start(
+        &self,
+        record: &mut PlaceRecord,
+        read: Option<&ObjectTag>,
+    ) -> Result<Replaced, PlaceError> {
+        match self.replace_record(record, read).await {
+            Err(error) if error.is_full() => {
+                self.make_space(&mut record.backups, 1).await;
+                self.replace_record(record, read).await
+            }
+            replaced => replaced,
+        }
+    }
+
     /// Writes a backup in parts, which `write` produces. Returns their number and the result of `write`. Holds two parts in
     /// memory.
     pub(super) async fn write_backup<T: Send + 'static>(

@@ -245,7 +245,7 @@ impl TakeOver<'_> {
         tag: &ObjectTag,
     ) -> Result<Option<ClaimedLease>, TakeOverError> {
         let previous_host = record.host;
-        let record = PlaceRecord {
+        let mut record = PlaceRecord {
             epoch: record.epoch + 1,
             holder: self.identity.id.clone(),
             host: host_name(),
@@ -255,7 +255,8 @@ impl TakeOver<'_> {
             start: None,
             ..record
         };
-        match self.place.replace_record(&record, Some(tag)).await {
+        let replaced = self.place.replace_record_of_start(&mut record, Some(tag));
+        match replaced.await {
             Ok(Replaced::Done(tag)) => Ok(Some(ClaimedLease {
                 place: self.place.clone(),
                 clock: self.clock.clone(),
@@ -265,7 +266,11 @@ impl TakeOver<'_> {
             })),
             Ok(Replaced::Changed) => Ok(None),
             // If only the answer was lost, the lease is of this folder now.
-            Err(error) if self.held == HeldLease::Await && error.is_temporary() => Ok(None),
+            Err(error) if self.held == HeldLease::Await && error.is_temporary() => {
+                (self.notify)(&format!("Waiting: {error}."));
+                tokio::time::sleep(WATCH_INTERVAL).await;
+                Ok(None)
+            }
             Err(error) => Err(error.into()),
         }
     }
