@@ -227,7 +227,7 @@ impl Lease {
             }
             match self.place.read_record().await? {
                 // The answer to an earlier renewal was lost, or one that hung was performed late.
-                Some((record, tag)) if self.has_sent(&record) => {
+                Some((record, tag)) if record.is_sent_after(&self.record, self.unanswered) => {
                     self.record.renewal = self.record.renewal.max(record.renewal);
                     self.tag = tag;
                     self.unanswered = None;
@@ -257,14 +257,6 @@ impl Lease {
                 }
             }
         }
-    }
-
-    /// Whether this process has sent a record. A live copy of it, or itself before its machine was reverted to a snapshot,
-    /// has the same start, but sends the next renewal at another time.
-    fn has_sent(&self, record: &PlaceRecord) -> bool {
-        let is_own =
-            record.renewal <= self.record.renewal || self.unanswered == Some(record.renewed_at);
-        is_own && record.has_holder_of(&self.record)
     }
 
     fn is_held(&self) -> bool {

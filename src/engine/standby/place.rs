@@ -88,6 +88,14 @@ impl PlaceRecord {
         self.start.is_none() || !identity.renewal.is_some_and(is_later)
     }
 
+    /// Whether the process that wrote `last` has sent this record, too: it is not later, or has the time of the renewal whose
+    /// answer that process has not received. A live copy of the process, or itself before its machine was reverted to a
+    /// snapshot, has the same start, but sends the next renewal at another time.
+    pub(super) fn is_sent_after(&self, last: &Self, unanswered: Option<Timestamp>) -> bool {
+        let is_own = self.renewal <= last.renewal || unanswered == Some(self.renewed_at);
+        is_own && self.has_holder_of(last)
+    }
+
     /// Whether the holder is that of another version of the record. A copy of its data folder has another start.
     pub(super) fn has_holder_of(&self, other: &Self) -> bool {
         let holder = |record: &Self| (record.holder.clone(), record.epoch, record.start.clone());

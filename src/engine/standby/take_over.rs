@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 
+use domain::time::Timestamp;
 use store::{Backup, BackupError, STORE_FILE, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
@@ -262,6 +263,7 @@ impl TakeOver<'_> {
                 clock: self.clock.clone(),
                 record,
                 tag,
+                unanswered: None,
                 previous_host,
             })),
             Ok(Replaced::Changed) => Ok(None),
@@ -291,6 +293,8 @@ pub struct ClaimedLease {
     clock: Clock,
     record: PlaceRecord,
     tag: ObjectTag,
+    /// Time of a renewal whose answer was not received. The next one has the same, by which it is recognised.
+    unanswered: Option<Timestamp>,
     /// Name of the machine that held the lease before.
     pub previous_host: String,
 }
@@ -352,19 +356,20 @@ impl ClaimedLease {
         loop {
             let record = PlaceRecord {
                 renewal: self.record.renewal + 1,
-                renewed_at: self.clock.now(),
+                renewed_at: *self.unanswered.get_or_insert_with(|| self.clock.now()),
                 released,
                 ..self.record.clone()
             };
             let replaced = self.place.replace_record(&record, Some(&self.tag)).await?;
             if let Replaced::Done(tag) = replaced {
-                (self.record, self.tag) = (record, tag);
+                (self.record, self.tag, self.unanswered) = (record, tag, None);
                 return Ok(());
             }
-            // The answer to an earlier renewal may have been lost.
             match self.place.read_record().await? {
-                Some((found, tag)) if found.has_holder_of(&self.record) => {
-                    (self.record.renewal, self.tag) = (found.renewal, tag);
+                // The answer to an earlier renewal was lost, or one that hung was performed late.
+                Some((found, tag)) if found.is_sent_after(&self.record, self.unanswered) => {
+                    self.record.renewal = self.record.renewal.max(found.renewal);
+                    (self.tag, self.unanswered) = (tag, None);
                 }
                 _ => return Err(TakeOverError::Overtaken(self.place.to_string())),
             }

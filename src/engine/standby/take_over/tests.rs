@@ -47,6 +47,20 @@ impl Place {
     }
 }
 
+impl ClaimedLease {
+    /// The same claim on a machine that was copied while it was running.
+    fn copy(&self) -> Self {
+        Self {
+            place: self.place.clone(),
+            clock: self.clock.clone(),
+            record: self.record.clone(),
+            tag: self.tag.clone(),
+            unanswered: self.unanswered,
+            previous_host: self.previous_host.clone(),
+        }
+    }
+}
+
 fn identity(id: &str) -> StandbyIdentity {
     StandbyIdentity {
         id: id.to_owned(),
@@ -85,6 +99,32 @@ async fn a_claim_is_renewed_during_the_restore() {
     let (restored, ()) = tokio::join!(claimed.hold_during(restore), other);
     restored.unwrap();
     assert_eq!(place.record().await.holder, "b");
+}
+
+#[tokio::test]
+async fn a_live_copy_of_a_claim_loses_it() {
+    let place = Place::of_a(Duration::from_millis(100), |_| {}).await;
+    let mut claimed = place.claim("b", true).await.unwrap();
+    let mut copy = claimed.copy();
+    claimed.renew(false).await.unwrap();
+    // Else both renew in step.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let error = copy.renew(false).await.unwrap_err();
+    assert!(matches!(error, TakeOverError::Overtaken(_)), "{error}");
+    claimed.renew(false).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_renewal_of_a_claim_without_an_answer_ends_nothing() {
+    let place = Place::of_a(Duration::from_millis(100), |_| {}).await;
+    let mut claimed = place.claim("b", true).await.unwrap();
+    let mut unanswered = claimed.copy();
+    let sent = *claimed.unanswered.insert(NOW);
+    unanswered.unanswered = Some(sent);
+    unanswered.renew(false).await.unwrap();
+    claimed.renew(false).await.unwrap();
+    claimed.renew(true).await.unwrap();
+    assert!(place.record().await.released);
 }
 
 #[tokio::test]
