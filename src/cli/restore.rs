@@ -88,12 +88,6 @@ A place that 'backup --to' wrote has only what was in the last backup: what was 
 This data folder then continues the series, and 'backup --to' of the other machine is refused there. To try a restore out, \
 copy the place.";
 
-/// Refusal to restore a file: the next start would find an older state than that in the place.
-const PLACE_IN_USE: &str = "\
-this data folder has worked with the place of a standby, whose state would replace the restored one. Stop the services of \
-both machines, remove standby.json from their data folders, remove STANDBY_PLACE or set it to an empty place, and try \
-again. Nothing was changed";
-
 /// Restore of a data folder.
 struct Restore {
     arguments: RestoreArgs,
@@ -131,7 +125,7 @@ pub(super) async fn restore(mut arguments: RestoreArgs) -> anyhow::Result<ExitCo
         .with_context(|| format!("reading the identity of {}", restore.dir.display()))?;
     ensure!(
         identity.is_none_or(|identity| identity.renewal.is_none()),
-        PLACE_IN_USE
+        TakeOverError::PlaceInUse
     );
     let file = restore.arguments.file.as_deref().unwrap_or(Path::new(""));
     let backup = Backup::open(file).with_context(|| format!("reading {}", file.display()))?;
@@ -155,7 +149,9 @@ async fn take_over(restore: Arc<Restore>) -> anyhow::Result<ExitCode> {
     let has_start = |id: &str| restore.has_start(id);
     if dir.join(STORE_FILE).exists() {
         match relation(place, &identity, has_start).await? {
-            StoreRelation::Current => {
+            // An operator may go back to it, but a service manager must not.
+            StoreRelation::Restored if !arguments.when_free => {}
+            StoreRelation::Current | StoreRelation::Restored => {
                 println!(
                     "{} is the store in use. Nothing was restored.",
                     dir.display()

@@ -77,9 +77,14 @@ impl PlaceRecord {
         self.epoch == FIRST_EPOCH && self.backups.is_empty()
     }
 
-    /// Whether a series of backups is in the place, which holds no lease.
+    /// Whether a service holds, or held, a lease. A series of backups has none.
+    pub(super) fn has_lease(&self) -> bool {
+        self.lease_ms > 0
+    }
+
+    /// Whether the place has a series of backups that was not restored.
     pub(super) fn is_of_series(&self) -> bool {
-        self.lease_ms == 0 && self.epoch == SERIES_EPOCH
+        !self.has_lease() && self.epoch == SERIES_EPOCH
     }
 
     /// Whether a data folder with the identity of the holder has begun the last renewal. Its copy has not.

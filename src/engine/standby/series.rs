@@ -82,7 +82,7 @@ impl BackupSeries {
             ),
             Some((record, tag)) => {
                 let (place, host) = (place.to_string(), record.host.clone());
-                if record.lease_ms > 0 {
+                if record.has_lease() {
                     return Err(SeriesError::OfStandby { place, host });
                 }
                 if record.holder != identity.id {

@@ -47,6 +47,11 @@ pub enum TakeOverError {
         "the backup has {0} secrets, and this machine has no key of them. Copy secrets.key of the other machine to the data folder, or set SECRETS_KEY"
     )]
     KeyMissing(u64),
+    /// The next start would find an older state than that in the place.
+    #[error(
+        "this data folder has worked with the place of a standby, whose state would replace the restored one. Stop the services of both machines, remove standby.json from their data folders, remove STANDBY_PLACE or set it to an empty place, and try again. Nothing was changed"
+    )]
+    PlaceInUse,
     /// Another machine has claimed the lease during a restore.
     #[error("another machine has taken over {0} during the restore")]
     Overtaken(String),
@@ -90,6 +95,8 @@ pub enum HeldLease {
 pub enum StoreRelation {
     /// The store is the one that works with the place: there is nothing to restore.
     Current,
+    /// The store was restored from the series of backups in the place, and may have changed since.
+    Restored,
     /// The store has worked with the place before, or is a copy of one that has, or its restore was interrupted. Or the
     /// place is empty.
     Earlier,
@@ -122,7 +129,10 @@ pub async fn relation(
                 && record.is_known_to(identity)
                 && record.start.as_deref().is_none_or(has_start) =>
         {
-            StoreRelation::Current
+            match record.has_lease() {
+                true => StoreRelation::Current,
+                false => StoreRelation::Restored,
+            }
         }
         Some(_) => StoreRelation::Earlier,
     })
@@ -159,6 +169,10 @@ impl TakeOver<'_> {
                 tokio::time::sleep(WATCH_INTERVAL).await;
                 continue;
             };
+            // The state that a service shares with its standby is elsewhere.
+            if self.identity.renewal.is_some() && !record.has_lease() {
+                return Err(TakeOverError::PlaceInUse);
+            }
             let since = match &seen {
                 Some((seen_tag, since)) if *seen_tag == tag => *since,
                 _ => Instant::now(),

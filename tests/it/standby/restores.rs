@@ -1,7 +1,9 @@
 //! Restores beside a standby: the commands of the documentation, an interrupted take-over, and a backup from a file.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use fake_vendors::{FakeService, FaultRates};
@@ -103,6 +105,56 @@ async fn a_file_is_not_restored_beside_the_state_in_a_place() {
     let (code, stdout, stderr) = run_on_first(&["restore", "--replace"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("Restored "), "{stdout}");
+}
+
+/// Writes one backup of a data folder to a series.
+fn add_to_series(series: &Path, data: &Path) {
+    let mut backup = command(&["backup", "--every", "1h", "--to"]);
+    let backup = backup.arg(series).arg("--data-dir").arg(data);
+    let mut backup = backup.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(backup.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("Backed up to ")));
+    backup.kill().unwrap();
+    backup.wait().unwrap();
+}
+
+fn restore_series(series: &Path, data: &Path, flags: &[&str]) -> (i32, String, String) {
+    let mut restore = command(&["restore", "--latest", "--replace", "--from"]);
+    let restore = restore.arg(series).arg("--data-dir").arg(data);
+    exit_and_output(&restore.args(flags).output().unwrap())
+}
+
+/// A series holds no lease, so the state in the place would replace what is restored from it, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_series_is_not_restored_beside_the_state_in_a_place() {
+    let machines = Machines::new().await;
+    let first = machines.first_dir();
+    let series = first.with_file_name("series");
+    std::fs::create_dir(&series).unwrap();
+    let service = machines.start(&first);
+    add_to_series(&series, &first);
+    assert_eq!(service.stop(), 0);
+    for flags in [&[][..], &["--when-free"]] {
+        let (code, stdout, stderr) = restore_series(&series, &first, flags);
+        assert_eq!(code, 1, "{stdout}{stderr}");
+        assert!(
+            stderr.contains("remove standby.json from their data folders"),
+            "{stderr}"
+        );
+    }
+    let service = machines.start(&first);
+    assert_eq!(service.stop(), 0);
+
+    std::fs::remove_file(first.join("standby.json")).unwrap();
+    for flags in [&[][..], &[]] {
+        let (code, stdout, stderr) = restore_series(&series, &first, flags);
+        assert_eq!(code, 0, "{stderr}");
+        assert!(stdout.contains("Restored "), "{stdout}");
+    }
+    // A service manager repeats nothing that an operator has restored.
+    let (code, stdout, stderr) = restore_series(&series, &first, &["--when-free"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("Nothing was restored"), "{stdout}");
 }
 
 /// Root restores for the user of the service, whose own restores must be able to remove what an aborted one leaves.
