@@ -10,6 +10,7 @@ use std::path::Path;
 
 use domain::secret::Secret;
 
+use super::restore::copy_owner;
 use super::{Store, StoreError, StoreResult, secrets};
 
 /// Name of the key file in the data directory.
@@ -57,6 +58,7 @@ pub(super) fn create(dir: &Path, path: &Path, key: &Secret) -> io::Result<()> {
         .mode(0o600)
         .open(&temporary)?;
     file.write_all(key.expose().as_bytes())?;
+    copy_owner(dir, &temporary)?;
     file.sync_all()?;
     let linked = fs::hard_link(&temporary, path);
     fs::remove_file(&temporary)?;

@@ -86,6 +86,7 @@ use tokio::sync::Notify;
 use disk_space::DiskSpaceProbe;
 
 use crate::crash_injection::CrashPlan;
+use crate::restore::copy_owner;
 
 pub use backup::{Backup, BackupError, BackupHeader, back_up_snapshot};
 pub use change_feed::StoreChange;
@@ -286,13 +287,14 @@ fn create_file(dir: &Path, path: &Path) -> StoreResult<()> {
         _ => {}
     }
     let created = Database::builder().create(&temporary);
-    if created.is_ok() {
+    let owned = copy_owner(dir, &temporary);
+    if created.is_ok() && owned.is_ok() {
         // Fails if another process was faster, or without support for links: then redb creates the file.
         let _ = std::fs::hard_link(&temporary, path);
     }
     let removed = std::fs::remove_file(&temporary);
     created.map_err(|error| StoreError::from(error).at(path))?;
-    removed.map_err(failed)?;
+    owned.and(removed).map_err(failed)?;
     // The directory entry must be durable, too.
     let synced = std::fs::File::open(dir).and_then(|folder| folder.sync_all());
     synced.map_err(failed)

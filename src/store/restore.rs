@@ -158,7 +158,6 @@ impl StagedRestore {
                 replaced.key = Some(rename_with_time(&path, now)?);
             }
             key_file::create(&self.dir, &path, key)?;
-            copy_owner(&self.dir, &path)?;
         }
         if self.current.is_some() {
             let kept = path_with_time(&to, now);
@@ -397,7 +396,7 @@ fn rename_with_time(path: &Path, now: Timestamp) -> io::Result<PathBuf> {
     Ok(kept)
 }
 
-/// Makes the owner of the folder the owner of the file. Needed when root restores for the service's user.
+/// Makes the owner of the folder the owner of the file. Needed when root restores for the service's user, or sets it up.
 pub(super) fn copy_owner(dir: &Path, file: &Path) -> io::Result<()> {
     let (wanted, actual) = (fs::metadata(dir)?, fs::metadata(file)?);
     if (wanted.uid(), wanted.gid()) == (actual.uid(), actual.gid())
@@ -405,7 +404,11 @@ pub(super) fn copy_owner(dir: &Path, file: &Path) -> io::Result<()> {
     {
         return Ok(());
     }
-    chown(file, Some(wanted.uid()), Some(wanted.gid()))
+    match chown(file, Some(wanted.uid()), Some(wanted.gid())) {
+        // In a container without this right, or a mounted folder that knows no owners, the service runs as root, too.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        changed => changed,
+    }
 }
 
 #[cfg(test)]

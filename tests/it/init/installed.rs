@@ -1,7 +1,7 @@
 //! A machine with the package, whose settings are in `/etc`.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
 
 use requires::requires;
@@ -118,4 +118,26 @@ async fn the_doctor_names_a_data_folder_that_the_unit_does_not_permit() {
         let problem = "the unit of the service does not permit writing to";
         assert_eq!(text.contains(problem), is_found, "{text}");
     }
+}
+
+/// Root sets up a service that runs as its own user.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_the_data_folder_belong_to_the_user_of_the_service() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const USER: u32 = 65_534;
+    let machine = NewMachine::start().await;
+    let data = machine.path("data");
+    fs::create_dir_all(&data).unwrap();
+    chown(&data, Some(USER), Some(USER)).unwrap();
+    let arguments = ["--runner", "local", "--system", "linear", "--team", "ENG"];
+    let (_, text) = machine.init(&arguments, &[]).await;
+    assert!(text.contains("Stored project ENG."), "{text}");
+    for entry in fs::read_dir(&data).unwrap() {
+        let entry = entry.unwrap();
+        let owner = entry.metadata().unwrap().uid();
+        assert_eq!(owner, USER, "{}", entry.path().display());
+    }
+    assert!(data.join("secrets.key").exists());
 }
