@@ -200,3 +200,26 @@ fn shell_error(script: &str) -> Option<String> {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     (!output.status.success()).then_some(error)
 }
+
+/// Codes of a line `RestartPreventExitStatus=` of a unit, the last of those that name any.
+fn codes_without_restart(unit: &str) -> HashSet<String> {
+    let text = fs::read_to_string(Path::new(ROOT).join("packaging/systemd").join(unit)).unwrap();
+    let mut lines = text.lines().rev();
+    let codes = lines.find_map(|line| line.strip_prefix("RestartPreventExitStatus="));
+    codes
+        .unwrap()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_units_restart_the_service_unless_the_manual_denies_that() {
+    let manual = fs::read_to_string(Path::new(ROOT).join("docs/operate.md")).unwrap();
+    let row = Regex::new(r"(?m)^\| (\d+) \| .* \| does not restart[^|]*\|$").unwrap();
+    let rows = row.captures_iter(&manual);
+    let mut codes: HashSet<String> = rows.map(|row| row[1].to_owned()).collect();
+    assert_eq!(codes_without_restart("agent-implement.service"), codes);
+    codes.remove("75");
+    assert_eq!(codes_without_restart("standby.conf"), codes);
+}
