@@ -112,7 +112,7 @@ pub(super) async fn app_of_setup(config: Config) -> anyhow::Result<App> {
 async fn temporary_app(config: Config, mut setup: StoredSetup) -> anyhow::Result<App> {
     let config = setup.with_key(config);
     let store = setup.into_memory_store().await?;
-    App::new(config, store, AppOptions::default()).map_err(anyhow::Error::msg)
+    Ok(App::new(config, store, AppOptions::default())?)
 }
 
 /// Findings as text for a terminal.

@@ -56,6 +56,7 @@ use rustix::fs::Mode;
 use rustix::process::{Signal, umask};
 use tokio::signal::unix::{SignalKind, signal};
 
+use engine::app::AppError;
 use engine::config::{ConfigError, EnvFile};
 use engine::standby::StartError;
 #[cfg(feature = "demo")]
@@ -321,7 +322,8 @@ pub(crate) fn execute(line: CommandLine) -> ExitCode {
 /// Exit code for an error. The systemd unit decides by it whether to restart the service.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
     use io::ErrorKind as Kind;
-    if error.is::<ConfigError>() {
+    let app_error = error.downcast_ref::<AppError>();
+    if error.is::<ConfigError>() || app_error.is_some_and(AppError::needs_key) {
         return ExitCode::from(MISCONFIGURED);
     }
     if let Some(error) = error.downcast_ref::<StartError>()
@@ -329,8 +331,8 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
     {
         return ExitCode::from(RESTORE_NEEDED);
     }
-    let store_error = error.chain().find_map(|cause| cause.downcast_ref());
-    match store_error {
+    let in_chain = || error.chain().find_map(|cause| cause.downcast_ref());
+    match app_error.and_then(AppError::store_error).or_else(in_chain) {
         Some(StoreError::Damaged { .. } | StoreError::Foreign { .. }) => ExitCode::from(DAMAGED),
         Some(StoreError::OutcomeUnknown | StoreError::DiskFull(_)) => ExitCode::from(DISK_FAILED),
         Some(StoreError::Open { cause, .. }) => match cause.kind() {

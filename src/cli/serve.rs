@@ -112,7 +112,7 @@ pub(super) async fn serve(arguments: ServeArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_signal()?;
     let (standby, standby_start) = standby.map(|setup| setup.attach(store.clone())).unzip();
     let options = AppOptions { standby, ..options };
-    let app = App::new(config, store.clone(), options).map_err(anyhow::Error::msg)?;
+    let app = App::new(config, store.clone(), options)?;
     refuse_workflow_token(&app).await?;
     let standby_task = match standby_start {
         Some(start) => Some(start.begin().await.map_err(standby_error)?),

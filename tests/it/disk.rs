@@ -535,6 +535,19 @@ async fn read_only_or_full_disk_is_reported_in_one_sentence() {
     assert_eq!(names_in(&full.0), ["filler"]);
 }
 
+#[requires("mount")]
+#[tokio::test]
+async fn a_key_that_does_not_fit_on_the_disk_is_a_failure_of_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Disk::mount(&dir.path().join("disk"), 4);
+    assert_eq!(ServiceProcess::start(&disk.0, &[]).stop(), 0);
+    fs::remove_file(disk.0.join("secrets.key")).unwrap();
+    disk.fill_except(0);
+    let (code, stderr) = failed_start(&disk.0);
+    assert_eq!(code, DISK_FAILED, "{stderr}");
+    assert!(stderr.contains("secrets.key"), "{stderr}");
+}
+
 #[requires("immutable")]
 #[tokio::test]
 async fn folder_without_write_permission_is_a_configuration_error() {

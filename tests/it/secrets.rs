@@ -224,10 +224,10 @@ async fn values_are_not_stored_in_plain_text_and_a_wrong_key_stops_the_start() {
     };
     reopen(&LOCAL).unwrap();
     let other = data_encoding::BASE64.encode(&[7; 32]);
-    let error = reopen(&["--secrets-key", &other]).unwrap_err();
+    let error = reopen(&["--secrets-key", &other]).unwrap_err().to_string();
     assert!(error.contains("cannot be opened"), "{error}");
     std::fs::remove_file(dir.path().join("secrets.key")).unwrap();
-    let error = reopen(&LOCAL).unwrap_err();
+    let error = reopen(&LOCAL).unwrap_err().to_string();
     assert!(error.contains("is missing"), "{error}");
 }
 

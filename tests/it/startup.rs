@@ -10,14 +10,18 @@ use std::process::{Command, Stdio};
 
 use domain::crypto::sha256_hex;
 use domain::job::{Job, JobKind};
+use domain::secret::Secret;
+use domain::session_secrets::{SecretName, SecretScope};
+use domain::time::Timestamp;
+use engine::app::Vault;
 use requires::requires;
 use serde_json::json;
-use store::{Store, jobs};
+use store::{Store, jobs, secrets};
 
 use crate::api_server::{dispatched_job, send_checked};
 use crate::process::{ServiceProcess, client_builder, command, exit_and_output, run};
 use crate::requirements::require;
-use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, open_store};
 
 const MISCONFIGURED: i32 = 78;
 
@@ -50,6 +54,35 @@ fn rejects_weak_secrets_plain_http_and_bad_levels_in_one_message() {
         assert!(stderr.contains(problem), "{problem}: {stderr}");
     }
     assert_eq!(stderr.lines().count(), 8, "{stderr}");
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_open_the_stored_secrets_is_a_wrong_setting() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_store(dir.path()).await;
+    let vault = Vault::open(None, &store).unwrap();
+    let name = SecretName::parse(SecretScope::Global, "TOKEN").unwrap();
+    let sealed = vault.seal(&name, &Secret::new("value"), Timestamp::EPOCH);
+    let sealed = sealed.unwrap();
+    let put = store.write(move |tx| secrets::put(tx, &name, &sealed));
+    put.await.unwrap();
+    drop(store);
+    let refused = |key: &str, message: &str| {
+        let mut serve = command(&["serve", "--port", "0", "--data-dir"]);
+        let serve = serve.arg(dir.path()).env("SECRETS_KEY", key);
+        let (code, _, stderr) = exit_and_output(&serve.output().unwrap());
+        assert_eq!(code, MISCONFIGURED, "{stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+    };
+    refused(
+        "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+        "the stored secret TOKEN cannot be opened",
+    );
+    let file = dir.path().join("secrets.key");
+    fs::write(&file, "no key").unwrap();
+    refused("", "it must be 32 bytes in base64");
+    fs::remove_file(&file).unwrap();
+    refused("", "the key of the stored secrets is missing");
 }
 
 #[test]

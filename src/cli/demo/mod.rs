@@ -169,7 +169,7 @@ async fn run_demo(
         ..AppOptions::default()
     };
     map_project(&store, state.tracker, options.clock.now()).await?;
-    let app = App::new(config, store, options).map_err(anyhow::Error::msg)?;
+    let app = App::new(config, store, options)?;
 
     let tickets = DemoTickets::new(vendors.clone(), state.tracker);
     let printed = PrintedEvents::open(dir)?;

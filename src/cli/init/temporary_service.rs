@@ -92,7 +92,7 @@ impl TemporaryService {
         }
         let options = AppOptions::default();
         let store = Store::open_when_released(&dir, options.crash_plan.clone()).await?;
-        let app = App::new(config, store, options).map_err(anyhow::Error::msg)?;
+        let app = App::new(config, store, options)?;
         let socket = ControlSocket::open(&dir)
             .with_context(|| format!("opening the control socket in {}", dir.display()))?;
         let (shutdown, signal) = ShutdownSignal::new();

@@ -1,5 +1,6 @@
 //! State shared by the engine's tasks and the HTTP server: configuration, store, clients, caches.
 
+mod app_error;
 mod comment_reads;
 mod heartbeats;
 mod ignored_deliveries;
@@ -40,6 +41,7 @@ use store::crash_injection::CrashPlan;
 use store::{ReadTx, ReadableTx, Store, StoreReader, StoreResult, settings};
 use vendors::http::{Client, Redactor};
 
+pub use app_error::AppError;
 pub use comment_reads::CommentReads;
 pub use heartbeats::{Heartbeat, Heartbeats, PollOutcome};
 pub use ignored_deliveries::IgnoredDeliveries;
@@ -251,16 +253,12 @@ impl App {
     ///
     /// # Errors
     /// Fails if an HTTP client cannot be created, or if the stored secrets cannot be decrypted.
-    pub fn new(config: Config, store: Store, options: AppOptions) -> Result<Self, String> {
-        let vault =
-            Vault::open(config.secrets_key.as_ref(), &store).map_err(|error| error.to_string())?;
-        let startup_settings = store.read(StartupSettings::read);
-        let startup_settings = startup_settings.map_err(|error| error.to_string())?;
+    pub fn new(config: Config, store: Store, options: AppOptions) -> Result<Self, AppError> {
+        let vault = Vault::open(config.secrets_key.as_ref(), &store)?;
+        let startup_settings = store.read(StartupSettings::read)?;
         let redactor = options.redactor;
         redactor.learn(config.secrets());
-        let stored = store.read(|tx| Ok(vault.credentials(tx)));
-        let stored = stored.map_err(|error| error.to_string())?;
-        let stored = stored.map_err(|error| error.to_string())?;
+        let stored = store.read(|tx| Ok(vault.credentials(tx)))??;
         let credentials = in_force(&config, &stored);
         redactor.learn(credentials.secrets().map(Secret::expose));
         let setup = VendorSetup {
@@ -269,12 +267,11 @@ impl App {
             startup_settings: &startup_settings,
             redactor: &redactor,
         };
-        let vendors = Arc::new(setup.build(credentials, None)?);
+        let vendors = setup.build(credentials, None);
+        let vendors = Arc::new(vendors.map_err(AppError::Client)?);
         let signing_secret = match &config.runner_token_secret {
             Some(secret) => secret.clone(),
-            None => vault
-                .run_token_secret()
-                .map_err(|error| error.to_string())?,
+            None => vault.run_token_secret()?,
         };
         let inner = AppInner {
             current_vendors: RwLock::new(Arc::clone(&vendors)),
