@@ -121,11 +121,9 @@ async fn the_doctor_names_a_data_folder_that_the_unit_does_not_permit() {
 }
 
 /// Root sets up a service that runs as its own user.
+#[requires("mount")]
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_the_data_folder_belong_to_the_user_of_the_service() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
     const USER: u32 = 65_534;
     let machine = NewMachine::start().await;
     let data = machine.path("data");

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use fake_vendors::{FakeService, FaultRates};
+use requires::requires;
 use serde_json::{Value, json};
 
 use super::{Machines, cap, set_cap, wait_until};
@@ -158,11 +159,9 @@ async fn a_series_is_not_restored_beside_the_state_in_a_place() {
 }
 
 /// Root restores for the user of the service, whose own restores must be able to remove what an aborted one leaves.
+#[requires("mount")]
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_an_aborted_restore_belong_to_the_user_of_the_service() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
     const USER: u32 = 65_534;
     let machines = Machines::new().await;
     let (first, second) = (machines.first_dir(), machines.second_dir());
