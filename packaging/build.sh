@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 cargo_deb_version=3.8.0
 newest_glibc=2.31
 # See docs/proofs.md#size.
-size_limit=20200000
+size_limit=20000000
 profile=dist
 deb_options=()
 while [ $# -gt 0 ]; do
