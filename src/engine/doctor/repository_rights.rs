@@ -29,15 +29,6 @@ pub async fn repository_rights(
     needed: &[TokenPermission],
 ) -> Option<CheckResult> {
     let github = app.vendors.github.as_ref()?;
-    if let Ok(Some(present)) = github.present_name(repo).await {
-        return Some(
-            CheckResult::error(CHECK, format!("the repository {repo} is now {present}"))
-                .with_impact("Runs of the project fail when they start.")
-                .with_remedy(
-                    "Correct the repository of the project in the panel (Projects, Edit).",
-                ),
-        );
-    }
     let checked = match github.token_gaps(repo, needed).await {
         Ok(Some(gaps)) => Ok(token_result(github, repo, &gaps)),
         Ok(None) => app_result(github, repo).await,
@@ -106,6 +97,15 @@ fn token_page(github: &GitHub) -> String {
 }
 
 async fn app_result(github: &GitHub, repo: &Repo) -> Result<CheckResult, VendorError> {
+    if let Ok(Some(present)) = github.present_name(repo).await {
+        return Ok(
+            CheckResult::error(CHECK, format!("the repository {repo} is now {present}"))
+                .with_impact(
+                    "No run of the project can start: tokens for runs name the repository.",
+                )
+                .with_remedy("Correct the repository of the project."),
+        );
+    }
     let missing = match github.missing_permissions(repo, &PERMISSIONS).await {
         Ok(missing) => missing.unwrap_or_default(),
         Err(error) if error.is_not_found() => {
