@@ -13,7 +13,7 @@ use store::{StoreResult, operator_retries};
 const MAX_LOOKUPS: usize = 50;
 
 /// Returns the issues that wait for a run but may not start one, with the reason. An operator who requested
-/// another run has decided already.
+/// another run has decided already, unless a person has set the trigger again since.
 pub(super) async fn untrusted_issues(
     app: &App,
     view: &SchedulingState,
@@ -27,7 +27,10 @@ pub(super) async fn untrusted_issues(
         return Ok(BTreeMap::new());
     }
     let retried = app.core.store.read(operator_retries::all)?;
-    checked.retain(|issue| !retried.contains(&issue.issue.id));
+    checked.retain(|issue| {
+        let is_of_person = matches!(issue.trigger_author, TriggerAuthor::Person(_));
+        is_of_person || !retried.contains(&issue.issue.id)
+    });
     // Answers are known for a few polls only. In a fixed order, the first people would be read again before the last.
     fastrand::shuffle(&mut checked);
     let (mut writers, mut untrusted) = (BTreeMap::new(), BTreeMap::new());

@@ -243,6 +243,34 @@ async fn an_operator_may_retry_what_the_service_labelled_itself() {
     env.stop().await;
 }
 
+/// An operator's request is not one of the person who sets the trigger after somebody has removed it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_that_a_person_sets_is_checked_in_spite_of_a_retry() {
+    let env = shop_env().await;
+    env.repo().set_visibility("public");
+    let issue = labelled(&env.repo(), 1);
+    env.tick().await;
+    let cancel = "/api/jobs/shop%231/cancel";
+    let (status, _) = env
+        .admin_request(Method::POST, cancel, Some(json!({})))
+        .await;
+    assert_eq!(status, 200);
+    env.tick_until_drained().await;
+    let retry = "/api/jobs/acme%2Fshop%231/retry";
+    let (status, _) = env
+        .admin_request(Method::POST, retry, Some(json!({})))
+        .await;
+    assert_eq!(status, 202);
+    engine::outbox_worker::drain(&env.app).await.unwrap();
+    let issue = issue.remove_label(TRIGGER);
+    issue.clone().add_label_as("mallory", TRIGGER);
+    assert_eq!(decide(&env, "shop#1").await.1, "ineligible");
+    env.repo().set_collaborator_role("mona", "write");
+    issue.remove_label(TRIGGER).add_label_as("mona", TRIGGER);
+    assert_eq!(decide(&env, "shop#1").await.0, "dispatched");
+    env.stop().await;
+}
+
 /// A later request is one of the person who sets the trigger then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_plan_ends_the_request_of_an_operator() {
