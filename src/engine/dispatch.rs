@@ -278,10 +278,15 @@ fn shadow_of(job: &Job, mapping: &Mapping, image: String, now: Timestamp) -> Job
 /// Returns a new id, which sorts by the current time, but after the newest id of the issue: that one may be of a clock
 /// that was ahead.
 fn fresh_id(newest: Option<&JobId>, now: Timestamp) -> JobId {
-    let newest = newest.and_then(|id| Ulid::from_string(id.as_str()).ok());
-    let earliest = newest.map_or(0, |newest| newest.timestamp_ms() + 1);
+    let earliest = newest.and_then(time_of).map_or(0, |newest| newest + 1);
     let millis = now.as_millis().max(earliest).min(MAX_ID_MILLIS);
     JobId::new(Ulid::from_parts(millis, fastrand::u128(..)).to_string())
+}
+
+/// Time of an id, in milliseconds: that of the reservation, or a later one. `None` if it was not made by this program.
+pub(super) fn time_of(id: &JobId) -> Option<u64> {
+    let id = Ulid::from_string(id.as_str()).ok()?;
+    Some(id.timestamp_ms())
 }
 
 /// Timeout of a run, in minutes.
@@ -485,10 +490,6 @@ pub(super) fn run_spec(
 mod tests {
     use super::*;
 
-    fn time_of(id: &JobId) -> u64 {
-        Ulid::from_string(id.as_str()).unwrap().timestamp_ms()
-    }
-
     #[test]
     fn an_id_has_the_current_time_but_follows_the_newest_of_its_issue() {
         let now = Timestamp::from_millis(1_800_000_000_000);
@@ -504,9 +505,12 @@ mod tests {
         ] {
             let newest = newest.map(|at| JobId::new(Ulid::from_parts(at, 7).to_string()));
             let id = fresh_id(newest.as_ref(), now);
-            assert_eq!(time_of(&id), expected, "after {newest:?}");
+            assert_eq!(time_of(&id), Some(expected), "after {newest:?}");
         }
         let no_time = JobId::new("imported");
-        assert_eq!(time_of(&fresh_id(Some(&no_time), now)), now.as_millis());
+        assert_eq!(
+            time_of(&fresh_id(Some(&no_time), now)),
+            Some(now.as_millis())
+        );
     }
 }

@@ -249,8 +249,12 @@ fn earlier_issues(
 ) -> StoreResult<Vec<IssueRef>> {
     let mut issues: Vec<IssueRef> = Vec::new();
     for job in jobs::latest(tx, jobs::DISPATCH_LOG_SIZE)? {
-        if issues.len() == MAX_EARLIER_ISSUES || now.since(job.reserved_at) > EARLIER_ISSUES_AGE {
+        if issues.len() == MAX_EARLIER_ISSUES {
             break;
+        }
+        // Not the last of these: the id of a job may have the time of a clock that was ahead.
+        if now.since(job.reserved_at) > EARLIER_ISSUES_AGE {
+            continue;
         }
         let is_known = issues.iter().any(|issue| issue.id == job.issue.id);
         if job.issue.system == system

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::app::{App, Core};
+use crate::dispatch;
 use domain::feedback::{
     self, FeedbackAuthor, FeedbackClass, PullRequestId, PullRequestRecord, PullRequestStatus,
     ReviewComment,
@@ -163,7 +164,7 @@ type Tracked = BTreeMap<Repo, BTreeMap<u64, TrackedPull>>;
 
 /// Our pull requests that may be open, by mapped repository and number. Repositories without any are included.
 async fn tracked(core: &Core) -> StoreResult<Tracked> {
-    let since = core.now() - MAX_TRACKING_AGE;
+    let since = (core.now() - MAX_TRACKING_AGE).as_millis();
     core.store
         .read_long(move |tx| {
             let targets: BTreeSet<Repo> = mappings::all(tx)?
@@ -175,7 +176,7 @@ async fn tracked(core: &Core) -> StoreResult<Tracked> {
                 .map(|repo| (repo, BTreeMap::new()))
                 .collect();
             for (pull, last_job) in jobs::pulls(tx)? {
-                if jobs::get(tx, &last_job)?.is_some_and(|job| job.reserved_at < since) {
+                if dispatch::time_of(&last_job).is_some_and(|at| at < since) {
                     // Sorted by job, latest first: all that follow are older.
                     break;
                 }
