@@ -60,6 +60,7 @@ pub async fn run(app: App, stop: ShutdownSignal) {
         let may_be_set_back = checked_at.replace(now).is_none_or(|before| now < before);
         if may_be_set_back && let Err(error) = reschedule_after_clock_step(&app.core).await {
             tracing::error!(%error, "Failed to reschedule outbox entries after a backward clock step.");
+            checked_at = None;
         }
         app.live
             .heartbeats

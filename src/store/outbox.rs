@@ -243,9 +243,14 @@ pub fn complete(tx: &WriteTx<'_>, entry: &OutboxEntry, now: Timestamp) -> StoreR
         return Ok(());
     }
     if let Some(next) = first_of(tx, &entry.queue_key)? {
-        // It waited for this entry, so it is not due before now.
+        // It waited for this entry, so it is not due before now. One that was never attempted has no other reason to wait:
+        // a later time is of a clock that was ahead.
+        let earliest = match next.attempts {
+            0 => now,
+            _ => next.due_at.max(now),
+        };
         let due = OutboxEntry {
-            due_at: next.due_at.max(now),
+            due_at: earliest,
             ..next
         };
         OUTBOX_HEADS.put(

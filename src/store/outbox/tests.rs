@@ -202,6 +202,25 @@ fn assert_consistent(store: &Store) {
     assert_eq!(heads, firsts);
 }
 
+/// What was pushed while the clock was ahead waits for what was pushed before, and not for the clock to get there again.
+#[tokio::test]
+async fn an_entry_of_a_clock_that_was_ahead_follows_at_once() {
+    let store = Store::in_memory().unwrap();
+    write(&store, |tx| {
+        push(tx, &ticket(1, Stage::Planning), NOW)?;
+        push(
+            tx,
+            &ticket(1, Stage::PrOpened),
+            NOW + Duration::from_secs(5 * 3600),
+        )?;
+        let claimed = claim(tx, "ticket:id-1", 1, NOW)?.ok_or(StoreError::Panicked)?;
+        complete(tx, &claimed, NOW)
+    })
+    .await;
+    assert_consistent(&store);
+    assert_eq!(due_now(&store, NOW), [("ticket:id-1".to_owned(), 2)]);
+}
+
 #[tokio::test]
 async fn reschedules_only_entries_beyond_the_limit() {
     let store = Store::in_memory().unwrap();
