@@ -4,7 +4,7 @@
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -398,17 +398,27 @@ fn rename_with_time(path: &Path, now: Timestamp) -> io::Result<PathBuf> {
 
 /// Makes the owner of the folder the owner of the file. Needed when root restores for the service's user, or sets it up.
 pub(super) fn copy_owner(dir: &Path, file: &Path) -> io::Result<()> {
-    let (wanted, actual) = (fs::metadata(dir)?, fs::metadata(file)?);
+    let (wanted, actual) = (fs::metadata(dir)?, fs::symlink_metadata(file)?);
     if (wanted.uid(), wanted.gid()) == (actual.uid(), actual.gid())
         || !rustix::process::geteuid().is_root()
     {
         return Ok(());
     }
-    match chown(file, Some(wanted.uid()), Some(wanted.gid())) {
-        // In a container without this right, or a mounted folder that knows no owners, the service runs as root, too.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+    // Not through a link, which the service's user could put there.
+    match lchown(file, Some(wanted.uid()), Some(wanted.gid())) {
+        // In a container without this right or this user, or a mounted folder that knows no owners, the service runs as
+        // root, too.
+        Err(error) if has_no_owners(&error) => Ok(()),
         changed => changed,
     }
+}
+
+fn has_no_owners(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::PermissionDenied | Kind::InvalidInput | Kind::Unsupported
+    )
 }
 
 #[cfg(test)]
