@@ -270,8 +270,19 @@ impl TakeOver<'_> {
             start: None,
             ..record
         };
-        let replaced = self.place.replace_record_of_start(&mut record, Some(tag));
-        match replaced.await {
+        let listed = record.backups.len();
+        let replaced = self
+            .place
+            .replace_record_of_start(&mut record, Some(tag))
+            .await;
+        let removed = listed - record.backups.len();
+        if removed > 0 {
+            (self.notify)(&format!(
+                "Removed {removed} old backups, because {} is full.",
+                self.place
+            ));
+        }
+        match replaced {
             Ok(Replaced::Done(tag)) => Ok(Some(ClaimedLease {
                 place: self.place.clone(),
                 clock: self.clock.clone(),
