@@ -47,10 +47,11 @@ fi
 compiler=$(packaging/sysroot.sh target/sysroot)
 variable=${target//-/_}
 
-# Panics name the source files of dependencies, without the folder in which this machine keeps them.
-cargo fetch --locked --quiet
+# Panics name the source files of dependencies, without the folder in which this machine keeps them. What cannot be
+# fetched is named by the build.
+cargo fetch --locked --quiet --target "$target" || true
 flags=() features=()
-for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
+for sources in "${CARGO_HOME:-${HOME-}/.cargo}"/registry/src/*/; do
     flags+=("--remap-path-prefix=$sources=")
 done
 # A small program: one copy of equal functions and of equal sequences of instructions, frame pointers, which make unwind
@@ -63,7 +64,7 @@ if [ "$profile" = dist ]; then
         -Cllvm-args=-outliner-benefit-threshold=32)
     features=(--no-default-features --features demo)
 fi
-env "CC_$variable=$compiler" "CARGO_TARGET_${variable^^}_LINKER=$compiler" "CARGO_TARGET_${variable^^}_RUSTFLAGS=${flags[*]}" \
+env "CC_$variable=$compiler" "CARGO_TARGET_${variable^^}_LINKER=$compiler" "CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && printf %s "${flags[*]}")" \
     cargo build --locked --quiet --profile "$profile" --target "$target" "${features[@]}" --bin agent-implement
 
 version=$("$program" --version | cut -d' ' -f2)
