@@ -80,6 +80,7 @@ pub async fn read_repository_host(env: &TestEnv) {
         item.token_scopes().await.unwrap();
         assert!(item.is_installed().await.unwrap());
         assert_eq!(item.default_branch(&repo).await.unwrap(), "main");
+        assert_eq!(item.present_name(&repo).await.unwrap(), None);
         let branches = item.branches(&repo, 100).await.unwrap();
         assert!(
             branches.iter().any(|branch| branch == "main"),
