@@ -30,13 +30,16 @@ struct Form {
     landing_systems: usize,
     /// Place of the standby that takes over after each kill. `None`: the service is started again.
     place: Option<Place>,
+    /// Maximum wait for a crash point. After it, the service is killed wherever it is.
+    visit_timeout: Duration,
 }
 
 /// Maximum runtime of a service that is killed at a random instant.
 const MAX_RUNTIME: Duration = Duration::from_millis(1_500);
 
-/// Maximum wait for a crash point. After it, the service is killed wherever it is.
-const VISIT_TIMEOUT: Duration = Duration::from_secs(4);
+/// Maximum wait for a crash point of the short forms, and of the long ones, which also reach rare points.
+const SHORT_VISIT: Duration = Duration::from_secs(4);
+const LONG_VISIT: Duration = Duration::from_secs(12);
 
 /// Probability of each kind of vendor fault, per request.
 const FAULT_RATE: f64 = 0.02;
@@ -205,7 +208,7 @@ async fn kill_repeatedly(
     env.set_fault_rate(FAULT_RATE);
     for kill in kills(env.seed, form.kills) {
         stats.starts += 1;
-        stats.count_kill(&kill_once(env, kill).await?);
+        stats.count_kill(&kill_once(env, kill, form.visit_timeout).await?);
         env.record().kills += 1;
         if let Some(place) = form.place {
             failover::take_over(env, place).await?;
@@ -225,16 +228,16 @@ async fn kill_repeatedly(
 }
 
 /// Starts the service, kills it, and returns how.
-async fn kill_once(env: &CrashEnv, kill: Kill) -> Result<String, String> {
-    let (visit, limit) = match kill {
+async fn kill_once(env: &CrashEnv, kill: Kill, visit: Duration) -> Result<String, String> {
+    let (trigger, limit) = match kill {
         Kill::At(instant) => (None, instant),
-        Kill::Visiting(point, times) => (Some(format!("{point}:{times}")), VISIT_TIMEOUT),
+        Kill::Visiting(point, times) => (Some(format!("{point}:{times}")), visit),
     };
     env.record().awaited = match kill {
         Kill::At(_) => None,
         Kill::Visiting(point, _) => Some(point),
     };
-    let mut service = env.start_service(visit.as_deref());
+    let mut service = env.start_service(trigger.as_deref());
     let started = Instant::now();
     loop {
         if let Some(status) = service.0.try_wait().unwrap() {
@@ -305,6 +308,7 @@ fn busy_service_survives_kills() {
         kills: 24,
         landing_systems: 1,
         place: None,
+        visit_timeout: SHORT_VISIT,
     };
     run_all(vec![seed], form);
 }
@@ -323,6 +327,7 @@ fn busy_service_survives_a_thousand_kills() {
         kills,
         landing_systems: 3,
         place: None,
+        visit_timeout: LONG_VISIT,
     };
     run_all(seeds.collect(), form);
 }
@@ -365,5 +370,6 @@ fn fail_over(kills: usize, place: Place) -> Form {
         kills,
         landing_systems: 1,
         place: Some(place),
+        visit_timeout: SHORT_VISIT,
     }
 }
