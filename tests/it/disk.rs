@@ -434,7 +434,7 @@ async fn a_take_over_in_a_full_place_removes_old_backups() {
     let (code, stdout, stderr) = exit_and_output(&restore.output().unwrap());
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("Restored "), "{stdout}");
-    assert!(stdout.contains(" old backups, because "), "{stdout}");
+    assert!(stdout.contains("Removed old backups ("), "{stdout}");
 }
 
 /// Four tickets get pull requests, although the disk is full for some seconds.

@@ -278,7 +278,7 @@ impl TakeOver<'_> {
         let removed = listed - record.backups.len();
         if removed > 0 {
             (self.notify)(&format!(
-                "Removed {removed} old backups, because {} is full.",
+                "Removed old backups ({removed}), because {} is full.",
                 self.place
             ));
         }
