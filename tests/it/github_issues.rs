@@ -216,26 +216,30 @@ async fn the_permissions_of_many_people_are_read_in_several_polls() {
     env.stop().await;
 }
 
+/// Cancels the run of the first issue as an operator, named by the short key.
+async fn cancel(env: &TestEnv) {
+    let path = "/api/jobs/shop%231/cancel";
+    let (status, body) = env.admin_request(Method::POST, path, Some(json!({}))).await;
+    assert_eq!(status, 200, "{body}");
+    env.tick_until_drained().await;
+}
+
+/// Requests another run of the first issue as an operator, named by the key with the owner.
+async fn retry(env: &TestEnv) {
+    let path = "/api/jobs/acme%2Fshop%231/retry";
+    let (status, body) = env.admin_request(Method::POST, path, Some(json!({}))).await;
+    assert_eq!(status, 202, "{body}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_may_retry_what_the_service_labelled_itself() {
     let env = shop_env().await;
     env.repo().set_visibility("public");
     let issue = labelled(&env.repo(), 1);
     env.tick().await;
-    let (status, _) = env
-        .admin_request(Method::POST, "/api/jobs/shop%231/cancel", Some(json!({})))
-        .await;
-    assert_eq!(status, 200);
-    env.tick_until_drained().await;
+    cancel(&env).await;
     assert_eq!(issue.labels(), Vec::<String>::new());
-    let (status, body) = env
-        .admin_request(
-            Method::POST,
-            "/api/jobs/acme%2Fshop%231/retry",
-            Some(json!({})),
-        )
-        .await;
-    assert_eq!(status, 202, "{body}");
+    retry(&env).await;
     env.tick_until_drained().await;
     env.advance_clock(MINUTE);
     env.tick().await;
@@ -250,17 +254,8 @@ async fn a_label_that_a_person_sets_is_checked_in_spite_of_a_retry() {
     env.repo().set_visibility("public");
     let issue = labelled(&env.repo(), 1);
     env.tick().await;
-    let cancel = "/api/jobs/shop%231/cancel";
-    let (status, _) = env
-        .admin_request(Method::POST, cancel, Some(json!({})))
-        .await;
-    assert_eq!(status, 200);
-    env.tick_until_drained().await;
-    let retry = "/api/jobs/acme%2Fshop%231/retry";
-    let (status, _) = env
-        .admin_request(Method::POST, retry, Some(json!({})))
-        .await;
-    assert_eq!(status, 202);
+    cancel(&env).await;
+    retry(&env).await;
     engine::outbox_worker::drain(&env.app).await.unwrap();
     let issue = issue.remove_label(TRIGGER);
     issue.clone().add_label_as("mallory", TRIGGER);
@@ -291,9 +286,7 @@ async fn a_failed_plan_ends_the_request_of_an_operator() {
         assert_eq!(issue.labels(), Vec::<String>::new());
     };
     end_run(1).await;
-    let path = "/api/jobs/acme%2Fshop%231/retry";
-    let (status, body) = env.admin_request(Method::POST, path, Some(json!({}))).await;
-    assert_eq!(status, 202, "{body}");
+    retry(&env).await;
     let is_planned = || {
         env.advance_clock(MINUTE);
         env.jobs("shop#1").len() == 2
