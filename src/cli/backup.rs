@@ -19,6 +19,7 @@ use store::{Backup, SECRETS_KEY_FILE, StandbyIdentity};
 use vendors::http::Redactor;
 
 use super::local_service::{ServiceLocation, ServiceOrStore, connect_or_open, require_store};
+use super::stop_signal::stop_signal;
 
 /// Arguments of `backup`.
 #[derive(Debug, clap::Args)]
@@ -118,7 +119,7 @@ pub(super) async fn backup(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes backups to a place until this process is stopped, or the place is no longer its own.
+/// Writes backups to a place until this process is stopped, which gives its lease back, or the place is no longer its own.
 async fn write_series(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
     let (to, every) = (arguments.to.unwrap_or_default(), arguments.every);
     let dir = arguments.location.data_dir();
@@ -131,21 +132,41 @@ async fn write_series(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
     let place = place.map_err(anyhow::Error::msg)?;
     let identity = StandbyIdentity::of_folder(dir)
         .with_context(|| format!("reading the identity of {}", dir.display()))?;
-    let (kept, now) = (usize::from(arguments.keep.max(1)), Clock::System.now());
-    let mut series = BackupSeries::open(place.clone(), &identity, kept, now).await?;
+    let stop = stop_signal()?;
+    let kept = usize::from(arguments.keep.max(1));
+    let address = place.to_string();
+    let mut series = BackupSeries::open(place, &identity, kept, Clock::System).await?;
+    tokio::select! {
+        error = add_backups(&mut series, &address, dir, every.unwrap_or_default()) => return Err(error),
+        () = stop => {}
+    }
+    series.release().await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Adds backups to a series until another service uses its place.
+async fn add_backups(
+    series: &mut BackupSeries,
+    place: &str,
+    dir: &Path,
+    every: Duration,
+) -> anyhow::Error {
     println!("Writing backups of {} to {place}.", dir.display());
     loop {
         let begun = Instant::now();
-        match add_backup(&mut series, dir).await {
+        match add_backup(series, dir).await {
             Ok(taken_at) => println!("Backed up to {place} as of {taken_at}."),
             Err(error) if error.downcast_ref().is_some_and(SeriesError::is_final) => {
-                return Err(error);
+                return error;
             }
             // The service or the place may be away for a while.
             Err(error) => eprintln!("agent-implement: the backup failed: {error:#}"),
         }
-        let pause = every.unwrap_or_default().saturating_sub(begun.elapsed());
-        tokio::time::sleep(pause.max(Duration::from_secs(1))).await;
+        let pause = every.saturating_sub(begun.elapsed());
+        let pause = tokio::time::sleep(pause.max(Duration::from_secs(1)));
+        if let Err(error) = series.hold_during(pause).await {
+            return error.into();
+        }
     }
 }
 
@@ -153,7 +174,7 @@ async fn write_series(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
 async fn add_backup(series: &mut BackupSeries, dir: &Path) -> anyhow::Result<Timestamp> {
     // Without a name, so that nothing is left when this process is stopped.
     let mut file = tempfile::tempfile_in(dir)?;
-    write_backup(dir, &mut file).await?;
+    series.hold_during(write_backup(dir, &mut file)).await??;
     let header = Backup::of_file(file.try_clone()?)?.header;
     let taken_at = header.taken_at;
     series.add(file, header).await?;

@@ -41,6 +41,7 @@ mod restore;
 mod run;
 mod serve;
 mod service_manager;
+mod stop_signal;
 mod take_over;
 mod terminal;
 mod why;

@@ -85,6 +85,7 @@ DATA_DIR of this machine beforehand, or set SECRETS_KEY. Then start the service 
 --when-free replaces only a store that has worked with a place.
 
 A place that 'backup --to' wrote has only what was in the last backup: what was dispatched after it is unknown, as above. \
+While that command runs, nothing is restored; stop it and its service first. \
 This data folder then continues the series, and 'backup --to' of the other machine is refused there. To try a restore out, \
 copy the place.";
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinHandle};
 
 use domain::machine::HostKind;
@@ -22,6 +21,7 @@ use vendors::http::Redactor;
 use super::DISK_FAILED;
 use super::logging;
 use super::service_manager::ServiceManagerNotifier;
+use super::stop_signal::stop_signal;
 
 /// Maximum time for requests and effects in progress to finish after the signal to stop.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -299,18 +299,6 @@ async fn serve_egress(app: App, socket: Option<EgressSocket>, stop: ShutdownSign
     if let Some(socket) = socket {
         server::serve_egress(app, socket, async move { stop.requested().await }).await;
     }
-}
-
-/// Future that resolves on SIGTERM or SIGINT.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }
 
 /// Logs which features are on, and for each that is off, the variables that switch it on.

@@ -2,6 +2,7 @@
 
 mod places;
 mod restores;
+mod series;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -17,7 +17,8 @@ use store::{StandbyIdentity, Store, standby_starts};
 use vendors::object_store::{ObjectTag, Replaced};
 
 use super::boot_time::BootTime;
-use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
+use super::place::{PlaceError, StandbyPlace};
+use super::record::{PlaceRecord, StoredBackup};
 use super::{StandbyStatus, StandbyTimings, StartError};
 use crate::clock::Clock;
 
@@ -115,7 +116,15 @@ impl Lease {
         let lease_ms = u64::try_from(timings.lease.as_millis()).unwrap_or(u64::MAX);
         let (record, tag) = match permitted_record(&place, &folder.identity).await? {
             None => (PlaceRecord::first(&folder.identity, lease_ms, now), None),
-            Some((record, tag)) => (PlaceRecord { lease_ms, ..record }, Some(tag)),
+            Some((record, tag)) => {
+                let series = false;
+                let record = PlaceRecord {
+                    lease_ms,
+                    series,
+                    ..record
+                };
+                (record, Some(tag))
+            }
         };
         let start = begin_start(&place, store, record.start.as_deref()).await?;
         folder.save_renewal(record.renewal + 1).await?;
@@ -342,9 +351,11 @@ async fn permitted_record(
         (Some((record, _)), _) if record.holder != identity.id => {
             Err(refusal(place, &record, identity))
         }
-        (Some((record, _)), _) if record.is_of_series() => Err(StartError::PlaceOfSeries {
-            place: place.to_string(),
-        }),
+        (Some((record, _)), _) if record.is_of_unrestored_series() => {
+            Err(StartError::PlaceOfSeries {
+                place: place.to_string(),
+            })
+        }
         (Some((record, _)), _) if !record.is_known_to(identity) => Err(StartError::StoreOutdated {
             place: place.to_string(),
         }),

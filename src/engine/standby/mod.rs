@@ -9,6 +9,7 @@
 mod boot_time;
 mod lease;
 mod place;
+mod record;
 pub mod series;
 mod shipper;
 mod start_error;
@@ -30,7 +31,8 @@ use crate::periodic_task::ShutdownSignal;
 use boot_time::BootTime;
 use lease::{BackupList, IdentifiedFolder, Lease};
 pub(crate) use place::age_text;
-pub use place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup};
+pub use place::{PlaceError, StandbyPlace};
+pub use record::{PlaceRecord, StoredBackup};
 use shipper::{Progress, Shipper};
 pub use start_error::StartError;
 

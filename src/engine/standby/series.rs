@@ -1,16 +1,19 @@
-//! Series of whole backups in a place, written from outside of the service. It holds no lease, so nothing keeps another
-//! service from working with what is restored.
+//! Series of whole backups in a place, written from outside of the service.
+//!
+//! The command that writes it holds the lease of the place, so that no other machine restores a backup while the service
+//! of this one may be working. The service does not know of the lease: if the command ends, it works on.
 
 use std::fs::File;
 use std::io::Seek;
+use std::pin::pin;
 
-use domain::time::Timestamp;
 use store::{BackupError, BackupHeader, StandbyIdentity};
 use vendors::object_store::{ObjectTag, Replaced};
 
-use super::place::{
-    PlaceError, PlaceRecord, SERIES_EPOCH, StandbyPlace, StoredBackup, forget, host_name, surplus,
-};
+use super::StandbyTimings;
+use super::place::{PlaceError, StandbyPlace};
+use super::record::{PlaceRecord, StoredBackup, forget, surplus};
+use crate::clock::Clock;
 
 /// Error of a series.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +51,7 @@ impl SeriesError {
 /// Series of whole backups.
 pub struct BackupSeries {
     place: StandbyPlace,
+    clock: Clock,
     record: PlaceRecord,
     tag: Option<ObjectTag>,
     /// Number of backups that are kept.
@@ -63,26 +67,18 @@ impl BackupSeries {
         place: StandbyPlace,
         identity: &StandbyIdentity,
         kept: usize,
-        now: Timestamp,
+        clock: Clock,
     ) -> Result<Self, SeriesError> {
         let (record, tag) = match place.read_record().await? {
-            None => (
-                PlaceRecord {
-                    holder: identity.id.clone(),
-                    host: host_name(),
-                    epoch: SERIES_EPOCH,
-                    renewal: 0,
-                    renewed_at: now,
-                    lease_ms: 0,
-                    released: false,
-                    start: None,
-                    backups: Vec::new(),
-                },
-                None,
-            ),
+            None => {
+                let lease = StandbyTimings::default().lease.as_millis();
+                let lease_ms = u64::try_from(lease).unwrap_or(u64::MAX);
+                let record = PlaceRecord::first_of_series(identity, lease_ms, clock.now());
+                (record, None)
+            }
             Some((record, tag)) => {
                 let (place, host) = (place.to_string(), record.host.clone());
-                if record.has_lease() {
+                if !record.series {
                     return Err(SeriesError::OfStandby { place, host });
                 }
                 if record.holder != identity.id {
@@ -93,6 +89,7 @@ impl BackupSeries {
         };
         Ok(Self {
             place,
+            clock,
             record,
             tag,
             kept,
@@ -111,39 +108,79 @@ impl BackupSeries {
             taken_at.to_string().replace(':', "-")
         );
         // What earlier attempts have left.
-        self.remove_old(taken_at).await?;
+        self.remove_old().await?;
         let stored = StoredBackup::begun(name.clone(), taken_at);
         self.record.backups.retain(|backup| backup.name != name);
         self.record.backups.push(stored);
-        self.list(taken_at).await?;
+        self.renew().await?;
         let copy = move |out: &mut dyn std::io::Write| {
             file.rewind()?;
             Ok::<_, BackupError>(std::io::copy(&mut file, out)?)
         };
-        let (parts, _) = self.place.write_backup(&name, copy).await?;
+        let place = self.place.clone();
+        let (parts, _) = self.hold_during(place.write_backup(&name, copy)).await??;
         if let Some(written) = self.record.backups.last_mut() {
             written.complete(parts, &header);
         }
-        self.list(taken_at).await?;
-        self.remove_old(taken_at).await
+        self.renew().await?;
+        self.remove_old().await
+    }
+
+    /// Renews the lease until `work` has ended.
+    ///
+    /// # Errors
+    /// If another service uses the place by now.
+    pub async fn hold_during<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, SeriesError> {
+        let mut work = pin!(work);
+        let interval = StandbyTimings::default().renewal;
+        loop {
+            tokio::select! {
+                result = &mut work => return Ok(result),
+                () = tokio::time::sleep(interval) => match self.renew().await {
+                    // The lease has time for other attempts, and the next backup reports what is wrong.
+                    Err(error) if !error.is_final() => {}
+                    renewed => renewed?,
+                },
+            }
+        }
+    }
+
+    /// Gives the lease back, so that another machine can restore a backup at once.
+    ///
+    /// # Errors
+    /// If the place cannot be used, or another service uses it by now.
+    pub async fn release(&mut self) -> Result<(), SeriesError> {
+        match self.tag {
+            Some(_) => self.write_record(true).await,
+            None => Ok(()),
+        }
     }
 
     /// Removes backups that are no longer kept, and those whose upload was interrupted.
-    async fn remove_old(&mut self, now: Timestamp) -> Result<(), SeriesError> {
+    async fn remove_old(&mut self) -> Result<(), SeriesError> {
         let removed = surplus(&self.record.backups, self.kept);
         for backup in &removed {
             self.place.remove_backup(backup).await?;
         }
         if !removed.is_empty() {
             forget(&mut self.record.backups, &removed);
-            self.list(now).await?;
+            self.renew().await?;
         }
         Ok(())
     }
 
-    async fn list(&mut self, now: Timestamp) -> Result<(), SeriesError> {
+    /// Renews the lease, and writes the list of backups.
+    async fn renew(&mut self) -> Result<(), SeriesError> {
+        self.write_record(false).await
+    }
+
+    async fn write_record(&mut self, released: bool) -> Result<(), SeriesError> {
         self.record.renewal += 1;
-        self.record.renewed_at = now;
+        self.record.renewed_at = self.clock.now();
+        self.record.released = released;
         loop {
             let replaced = self.place.replace_record(&self.record, self.tag.as_ref());
             if let Replaced::Done(tag) = replaced.await? {

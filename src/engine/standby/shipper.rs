@@ -15,7 +15,8 @@ use store::{BackupHeader, ChangedRows, ChangesHeader, Store, back_up_snapshot};
 
 use super::boot_time::BootTime;
 use super::lease::{BackupList, MIN_PAUSE};
-use super::place::{PlaceError, StandbyPlace, StoredBackup, forget, surplus};
+use super::place::{PlaceError, StandbyPlace};
+use super::record::{StoredBackup, forget, surplus};
 use super::{StandbyStatus, StandbyTimings};
 use crate::clock::Clock;
 use crate::periodic_task::ShutdownSignal;

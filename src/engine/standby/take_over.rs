@@ -12,7 +12,8 @@ use vendors::object_store::{ObjectTag, Replaced};
 
 use super::StandbyTimings;
 use super::lease::MIN_PAUSE;
-use super::place::{PlaceError, PlaceRecord, StandbyPlace, StoredBackup, host_name};
+use super::place::{PlaceError, StandbyPlace};
+use super::record::{PlaceRecord, StoredBackup, host_name};
 use crate::clock::Clock;
 
 /// Interval at which the record is read while its lease may be held.
@@ -60,6 +61,16 @@ pub enum TakeOverError {
         "the service on {host} is working with {place} and renews its lease. Stop it first, or use --when-free to wait until it is gone"
     )]
     Held {
+        /// Address of the place.
+        place: String,
+        /// Name of the holder's machine.
+        host: String,
+    },
+    /// The command that writes a series of backups holds the lease.
+    #[error(
+        "'agent-implement backup' on {host} is writing to {place}, so its service may be working. Stop both first, or use --when-free to wait until the command is gone. To try a restore out, copy the place"
+    )]
+    SeriesContinues {
         /// Address of the place.
         place: String,
         /// Name of the holder's machine.
@@ -121,7 +132,7 @@ pub async fn relation(
         // The first start was interrupted.
         None if is_holder && record.is_first() => StoreRelation::Current,
         // A series has only backups of this store, which are older.
-        None if is_holder && !record.is_of_series() => StoreRelation::Earlier,
+        None if is_holder && !record.is_of_unrestored_series() => StoreRelation::Earlier,
         None => StoreRelation::Unknown,
         Some(epoch)
             if is_holder
@@ -129,9 +140,9 @@ pub async fn relation(
                 && record.is_known_to(identity)
                 && record.start.as_deref().is_none_or(has_start) =>
         {
-            match record.has_lease() {
-                true => StoreRelation::Current,
-                false => StoreRelation::Restored,
+            match record.series {
+                true => StoreRelation::Restored,
+                false => StoreRelation::Current,
             }
         }
         Some(_) => StoreRelation::Earlier,
@@ -170,7 +181,7 @@ impl TakeOver<'_> {
                 continue;
             };
             // The state that a service shares with its standby is elsewhere.
-            if self.identity.renewal.is_some() && !record.has_lease() {
+            if self.identity.renewal.is_some() && record.series {
                 return Err(TakeOverError::PlaceInUse);
             }
             let since = match &seen {
@@ -186,9 +197,10 @@ impl TakeOver<'_> {
             }
             let has_changed = seen.as_ref().is_some_and(|(seen_tag, _)| *seen_tag != tag);
             if self.held == HeldLease::Refuse && has_changed {
-                return Err(TakeOverError::Held {
-                    place: self.place.to_string(),
-                    host: record.host,
+                let (place, host) = (self.place.to_string(), record.host);
+                return Err(match record.series {
+                    true => TakeOverError::SeriesContinues { place, host },
+                    false => TakeOverError::Held { place, host },
                 });
             }
             if seen.is_none() {
@@ -345,8 +357,8 @@ impl ClaimedLease {
             restored = restore => restored,
         };
         match restored {
-            // The service that starts now has the whole lease for that, and checks it.
-            Ok(restored) => match self.renew(false).await {
+            // The service that starts now has the whole lease for that, and checks it. None holds that of a series.
+            Ok(restored) => match self.renew(self.record.series).await {
                 Err(error @ TakeOverError::Overtaken(_)) => Err(error.into()),
                 _ => Ok(restored),
             },

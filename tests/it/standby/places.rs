@@ -1,7 +1,5 @@
-//! Places of a standby: damaged, not mounted, without rights or conditions, with a limit, and with a series of backups.
+//! Places of a standby: damaged, not mounted, without rights or conditions, and with a limit.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fake_vendors::{BucketRefusal, FakeService, InjectedFault};
@@ -9,7 +7,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::{Machines, health, set_cap, wait_until};
-use crate::process::{ServiceProcess, command, control_request, exit_and_output, run};
+use crate::process::{ServiceProcess, command, control_request, exit_and_output};
 
 /// AWS answers so if the key has no right to list the bucket. It must not look like an empty place, or one that is away.
 #[tokio::test(flavor = "multi_thread")]
@@ -166,112 +164,6 @@ async fn a_place_that_is_not_mounted_is_not_a_fresh_start() {
     std::fs::rename(&mounted, &place).unwrap();
     assert!(restore.wait().unwrap().success());
     assert!(data.join("agent-implement.redb").exists());
-}
-
-/// Whole backups at an interval, without a lease, from outside of the service.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_series_of_backups_keeps_the_newest() {
-    let dir = tempfile::tempdir().unwrap();
-    let (data, place) = (dir.path().join("data"), dir.path().join("place"));
-    std::fs::create_dir(&place).unwrap();
-    let service = ServiceProcess::start(&data, &[]);
-    let mut backup = command(&["backup", "--every", "1s", "--keep", "2", "--to"]);
-    let backup = backup.arg(&place).arg("--data-dir").arg(&data);
-    let mut backup = backup.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(backup.stdout.take().unwrap()).lines();
-    let mut next = || lines.next().unwrap().unwrap();
-    assert!(next().starts_with("Writing backups of "));
-    for _ in 0..4 {
-        assert!(next().starts_with("Backed up to "));
-    }
-    backup.kill().unwrap();
-    backup.wait().unwrap();
-    let folders = std::fs::read_dir(&place).unwrap().flatten();
-    let folders = folders.filter(|entry| entry.path().is_dir()).count();
-    assert!((2..=3).contains(&folders), "{folders}");
-    service.kill();
-
-    let restored = dir.path().join("restored");
-    let mut restore = command(&["restore", "--latest", "--from"]);
-    let restore = restore.arg(&place).arg("--data-dir").arg(&restored);
-    let (code, stdout, stderr) = exit_and_output(&restore.output().unwrap());
-    assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("Restored "), "{stdout}");
-    // The restored folder has taken the place, so the first one may not write there any more.
-    let mut backup = command(&["backup", "--every", "1s", "--to"]);
-    let backup = backup.arg(&place).arg("--data-dir").arg(&data);
-    let (code, _, stderr) = exit_and_output(&backup.output().unwrap());
-    assert_eq!(code, 1, "{stderr}");
-    assert!(stderr.contains("use another place"), "{stderr}");
-
-    // A service does not replace its store by the series of backups that it wrote.
-    let series = dir.path().join("series");
-    std::fs::create_dir(&series).unwrap();
-    let mut backup = command(&["backup", "--every", "1s", "--to"]);
-    let backup = backup.arg(&series).arg("--data-dir").arg(&data);
-    let mut backup = backup.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(backup.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().starts_with("Backed up to ")));
-    backup.kill().unwrap();
-    backup.wait().unwrap();
-    let mut serve = command(&["serve", "--port", "0", "--data-dir"]);
-    let serve = serve.arg(&data).arg("--standby-place").arg(&series);
-    let (code, _, stderr) = exit_and_output(&serve.output().unwrap());
-    assert_eq!(code, 78, "{stderr}");
-    assert!(
-        stderr.contains("set STANDBY_PLACE to another place"),
-        "{stderr}"
-    );
-    for (arguments, message) in [
-        (&["backup", "--to", "/tmp/x"][..], "--every"),
-        (
-            &["backup", "--to", "/tmp/x", "--every", "5"],
-            "such as 30s, 15m or 6h",
-        ),
-        (&["restore"], "<FILE>"),
-    ] {
-        let (code, _, stderr) = exit_and_output(&run(arguments));
-        assert_eq!(code, 2, "{stderr}");
-        assert!(stderr.contains(message), "{stderr}");
-    }
-}
-
-/// A backup that is interrupted leaves no copy of the store in the data folder.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_backup_of_a_series_leaves_no_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let (data, place) = (dir.path().join("data"), dir.path().join("place"));
-    let backup_to_place = || {
-        let mut backup = command(&["backup", "--every", "1s", "--to"]);
-        backup.arg(&place).arg("--data-dir").arg(&data);
-        backup
-    };
-    std::fs::create_dir(&place).unwrap();
-    // A wrong folder is not created, and a backup of it does not begin later.
-    let (code, _, stderr) = exit_and_output(&backup_to_place().output().unwrap());
-    assert_eq!(code, 1, "{stderr}");
-    assert!(stderr.contains("there is no store in"), "{stderr}");
-    assert!(!data.exists());
-
-    assert_eq!(ServiceProcess::start(&data, &[]).stop(), 0);
-    // The backup waits for the lock of the place with the whole file at hand.
-    let lock = std::fs::File::create(place.join(".lock")).unwrap();
-    lock.lock().unwrap();
-    let files = || {
-        let entries = std::fs::read_dir(&data).unwrap().flatten();
-        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
-        names.sort();
-        names
-    };
-    let before = files();
-    let mut backup = backup_to_place().spawn().unwrap();
-    wait_until("an identity of the folder", || files() != before).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    backup.kill().unwrap();
-    backup.wait().unwrap();
-    let mut after = files();
-    after.retain(|name| !before.contains(name));
-    assert_eq!(after, ["standby.json"]);
 }
 
 /// Only small objects reach the place, so the lease lasts: a limit on the size of requests, or on the rights of a key.

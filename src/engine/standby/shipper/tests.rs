@@ -53,6 +53,7 @@ impl Shipper {
             renewal: 1,
             renewed_at: Timestamp::EPOCH,
             lease_ms: 0,
+            series: false,
             released: false,
             start: None,
             backups: self.backups.clone(),

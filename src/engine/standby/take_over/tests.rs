@@ -173,10 +173,9 @@ async fn only_a_first_start_that_was_interrupted_restores_nothing() {
     };
     // The backups of a series are no reason to replace the store that they are of.
     let record = place.record().await;
-    let (epoch, lease_ms) = (super::super::place::SERIES_EPOCH, 0);
     replace(PlaceRecord {
-        epoch,
-        lease_ms,
+        epoch: 0,
+        series: true,
         ..record.clone()
     })
     .await;
