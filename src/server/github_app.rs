@@ -94,8 +94,16 @@ fn authority(url: &str) -> Option<String> {
 
 /// Handles the return of the person: finishes the creation, and continues in the panel.
 pub(super) async fn finish(app: &App, headers: &HeaderMap, params: &QueryParams) -> Response {
-    match try_finish(app, headers, params).await {
-        Ok(()) => {
+    let refusal = match try_finish(app, headers, params).await {
+        // GitHub gives the key of the App once, so another machine must have it, too.
+        Ok(()) => match &app.live.standby {
+            Some(standby) if !standby.covered().await => Some(ApiError::not_in_standby()),
+            _ => None,
+        },
+        Err(error) => Some(error.into()),
+    };
+    match refusal {
+        None => {
             let mut response = Response::default();
             *response.status_mut() = StatusCode::SEE_OTHER;
             let headers = response.headers_mut();
@@ -103,10 +111,7 @@ pub(super) async fn finish(app: &App, headers: &HeaderMap, params: &QueryParams)
             set_cookie(&mut response, "", "");
             response
         }
-        Err(error) => error_page(
-            &ApiError::from(error),
-            &link(PANEL, "Continue in the panel"),
-        ),
+        Some(refusal) => error_page(&refusal, &link(PANEL, "Continue in the panel")),
     }
 }
 

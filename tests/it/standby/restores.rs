@@ -1,17 +1,17 @@
 //! Restores beside a standby: the commands of the documentation, an interrupted take-over, and a backup from a file.
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use fake_vendors::{FakeService, FaultRates};
 use requires::requires;
+use reqwest::{Method, redirect};
 use serde_json::{Value, json};
 
 use super::{Machines, cap, set_cap, wait_until};
-use crate::process::{ServiceProcess, command, exit_and_output};
+use crate::github_app::confirm_app;
+use crate::process::{ServiceProcess, client_builder, command, control_request, exit_and_output};
 
 /// Runs `restore --latest` as the documentation names it. Everything else is in the file of the service.
 fn restore_with_file(env_file: &Path, flags: &[&str]) -> (i32, String, String) {
@@ -108,56 +108,6 @@ async fn a_file_is_not_restored_beside_the_state_in_a_place() {
     assert!(stdout.contains("Restored "), "{stdout}");
 }
 
-/// Writes one backup of a data folder to a series.
-fn add_to_series(series: &Path, data: &Path) {
-    let mut backup = command(&["backup", "--every", "1h", "--to"]);
-    let backup = backup.arg(series).arg("--data-dir").arg(data);
-    let mut backup = backup.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(backup.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().starts_with("Backed up to ")));
-    backup.kill().unwrap();
-    backup.wait().unwrap();
-}
-
-fn restore_series(series: &Path, data: &Path, flags: &[&str]) -> (i32, String, String) {
-    let mut restore = command(&["restore", "--latest", "--replace", "--from"]);
-    let restore = restore.arg(series).arg("--data-dir").arg(data);
-    exit_and_output(&restore.args(flags).output().unwrap())
-}
-
-/// A series holds no lease, so the state in the place would replace what is restored from it, too.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_series_is_not_restored_beside_the_state_in_a_place() {
-    let machines = Machines::new().await;
-    let first = machines.first_dir();
-    let series = first.with_file_name("series");
-    std::fs::create_dir(&series).unwrap();
-    let service = machines.start(&first);
-    add_to_series(&series, &first);
-    assert_eq!(service.stop(), 0);
-    for flags in [&[][..], &["--when-free"]] {
-        let (code, stdout, stderr) = restore_series(&series, &first, flags);
-        assert_eq!(code, 1, "{stdout}{stderr}");
-        assert!(
-            stderr.contains("remove standby.json from their data folders"),
-            "{stderr}"
-        );
-    }
-    let service = machines.start(&first);
-    assert_eq!(service.stop(), 0);
-
-    std::fs::remove_file(first.join("standby.json")).unwrap();
-    for flags in [&[][..], &[]] {
-        let (code, stdout, stderr) = restore_series(&series, &first, flags);
-        assert_eq!(code, 0, "{stderr}");
-        assert!(stdout.contains("Restored "), "{stdout}");
-    }
-    // A service manager repeats nothing that an operator has restored.
-    let (code, stdout, stderr) = restore_series(&series, &first, &["--when-free"]);
-    assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("Nothing was restored"), "{stdout}");
-}
-
 /// Root restores for the user of the service, whose own restores must be able to remove what an aborted one leaves.
 #[requires("mount")]
 #[tokio::test(flavor = "multi_thread")]
@@ -187,4 +137,52 @@ async fn files_of_an_aborted_restore_belong_to_the_user_of_the_service() {
     restore.wait().unwrap();
     let left = std::fs::metadata(&fetched).unwrap();
     assert_eq!((left.uid(), left.mode() & 0o777), (USER, 0o700));
+}
+
+/// GitHub gives the key of an App once. The change is made by the way back from GitHub, which is a `GET`.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_was_just_created_is_on_the_next_machine() {
+    let machines = Machines::new().await;
+    let (first, second) = (machines.first_dir(), machines.second_dir());
+    let without_app = |dir: &Path| {
+        let mut flags = machines.serve_flags(dir);
+        for name in ["--github-app-id", "--github-app-private-key"] {
+            let at = flags.iter().position(|flag| flag == name).unwrap();
+            flags.drain(at..at + 2);
+        }
+        flags
+    };
+    let start = |dir: &Path| {
+        let flags = without_app(dir);
+        ServiceProcess::start(dir, &flags.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let source = async |dir: &Path| {
+        let (_, all) = control_request(dir, Method::GET, "/api/connections", None).await;
+        let mut all = all.as_array().unwrap().iter();
+        let github = all.find(|one| one["name"] == "github").unwrap();
+        github["source"].clone()
+    };
+    let service = start(&first);
+    let (status, begun) =
+        control_request(&first, Method::GET, "/api/github-app/manifest", None).await;
+    assert_eq!(status, 200, "{begun}");
+    let client = client_builder().redirect(redirect::Policy::none());
+    let client = client.build().unwrap();
+    let (action, manifest) = (
+        begun["action"].as_str().unwrap(),
+        begun["manifest"].to_string(),
+    );
+    let back = confirm_app(&client, action, &manifest).await;
+    let (_, path) = back.split_once("/admin/").unwrap();
+    let back = client
+        .get(format!("{}/admin/{path}", service.address))
+        .send();
+    assert_eq!(back.await.unwrap().status(), 303);
+    service.kill();
+
+    let (code, _, stderr) = machines.restore(&second, &[]);
+    assert_eq!(code, 0, "{stderr}");
+    let service = start(&second);
+    assert_eq!(source(&second).await, "stored");
+    assert_eq!(service.stop(), 0);
 }
