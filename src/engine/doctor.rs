@@ -3,6 +3,7 @@
 
 mod address;
 mod cluster;
+mod container_network;
 mod github_app;
 mod local_image;
 mod merging;
@@ -78,6 +79,7 @@ pub async fn examine(app: &App, service_state: ServiceState) -> StoreResult<Vec<
     let is_needed = projects.iter().any(is_local);
     found.extend(local_image::examine(app, is_needed).await);
     found.extend(run_socket::examine(&app.core.config, is_needed));
+    found.extend(container_network::examine(&app.core.config, is_needed));
     found.extend(cluster::examine(app).await);
     found.extend(standby::examine(app).await);
     found.extend(projects);

@@ -7,6 +7,7 @@ use reqwest::Url;
 use store::{StoreResult, jobs};
 
 use crate::app::App;
+use crate::config::ContainerNetwork;
 
 /// Maximum number of refused hosts that are stored of a run.
 const MAX_REFUSED_HOSTS: usize = 50;
@@ -19,13 +20,10 @@ pub fn policy(app: &App) -> EgressPolicy {
     let urls = github.into_iter().flatten();
     EgressPolicy {
         required: urls.filter_map(|url| destination(&url)).collect(),
-        permitted: app
-            .core
-            .config
-            .containers
-            .egress
-            .clone()
-            .unwrap_or_default(),
+        permitted: match &app.core.config.containers.network {
+            ContainerNetwork::Proxy(hosts) => hosts.clone(),
+            ContainerNetwork::Open | ContainerNetwork::OpenByDefault => Vec::new(),
+        },
     }
 }
 

@@ -29,9 +29,9 @@ use domain::templates::{self, SyncPolicy, Template};
 use domain::time::Timestamp;
 use engine::app::{App, AppOptions, Timings};
 use engine::config::{
-    ChatConfig, Config, ContainerEngine, ContainersConfig, Credentials, GitHubAuthConfig,
-    GitHubConfig, JiraConfig, KubernetesConfig, LinearConfig, LogFormat, MetricsConfig, Notices,
-    ProxyConfig, ReaperConfig, VendorAddresses, VmSessionsConfig,
+    ChatConfig, Config, ContainerEngine, ContainerNetwork, ContainersConfig, Credentials,
+    GitHubAuthConfig, GitHubConfig, JiraConfig, KubernetesConfig, LinearConfig, LogFormat,
+    MetricsConfig, Notices, ProxyConfig, ReaperConfig, VendorAddresses, VmSessionsConfig,
 };
 use fake_vendors::demo::{self, Tracker};
 use fake_vendors::{FakeVendors, FakeVendorsOptions};
@@ -358,7 +358,7 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             image: vendors.docker().image().to_owned(),
             data_dir_on_host: None,
             // The containers of the demo are processes of this machine.
-            egress: None,
+            network: ContainerNetwork::Open,
         },
         kubernetes: kubernetes(vendors).ok(),
         dedup_window: Some(Duration::from_secs(24 * 60 * 60)),

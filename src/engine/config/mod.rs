@@ -45,7 +45,7 @@ pub use options::{Options, default_of};
 pub use proxy::{ProxyAddress, ProxyConfig};
 pub use runner_program::RunnerProgramConfig;
 use secrets::OptionSecrets;
-pub use session_hosts::{ContainerEngine, ContainersConfig, VmSessionsConfig};
+pub use session_hosts::{ContainerEngine, ContainerNetwork, ContainersConfig, VmSessionsConfig};
 use sources::Sources;
 pub use sources::allows_colours;
 pub use standby::{BucketOptions, PlaceConfig, PlaceOptions, StandbyConfig, command_secret};
@@ -288,7 +288,10 @@ impl Config {
                 options.docker_host,
                 options.local_runner_image,
                 options.data_dir_on_host,
-                (&options.local_egress, &options.local_egress_hosts),
+                (
+                    options.local_egress.as_deref(),
+                    options.local_egress_hosts.as_deref(),
+                ),
                 &options.git_mirror_limit_mb,
             ),
             kubernetes: check.kubernetes(

@@ -214,13 +214,14 @@ pub struct Options {
     #[arg(long, env = "DATA_DIR_ON_HOST", value_parser = path())]
     pub data_dir_on_host: Option<PathBuf>,
     /// Network of local containers: proxy (none; other hosts are reached through a proxy of the service) or open (that
-    /// of the container engine, with access to this machine and its network).
-    #[arg(long, env = "LOCAL_EGRESS", default_value = "proxy")]
-    pub local_egress: String,
+    /// of the container engine, with access to this machine and its network). If unset, proxy, unless the engine is on
+    /// another machine and DATA_DIR_ON_HOST is unset.
+    #[arg(long, env = "LOCAL_EGRESS")]
+    pub local_egress: Option<String>,
     /// Hosts that local containers may reach through the proxy, separated by commas: names, *. and a name for its
-    /// subdomains, addresses, each with or without a port; * is every public host.
-    #[arg(long, env = "LOCAL_EGRESS_HOSTS", default_value = "*")]
-    pub local_egress_hosts: String,
+    /// subdomains, addresses, each with or without a port; *, the default, is every public host.
+    #[arg(long, env = "LOCAL_EGRESS_HOSTS")]
+    pub local_egress_hosts: Option<String>,
     /// Megabytes that mirrors of repositories may take up in DATA_DIR, from which local containers copy what
     /// they would fetch; 0 disables them.
     #[arg(long, env = "GIT_MIRROR_LIMIT_MB", default_value = "5000")]

@@ -36,10 +36,21 @@ pub struct ContainersConfig {
     pub image: String,
     /// Path of the data directory on the engine's machine, if it differs.
     pub data_dir_on_host: Option<PathBuf>,
-    /// Hosts that isolated containers may reach; `None` if containers have a network.
-    pub egress: Option<Vec<HostPattern>>,
+    /// Network of the containers.
+    pub network: ContainerNetwork,
     /// Megabytes that mirrors of repositories may take up; 0 disables them.
     pub mirror_limit_mb: u32,
+}
+
+/// Network of local containers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContainerNetwork {
+    /// None: they reach these hosts through the proxy of the service.
+    Proxy(Vec<HostPattern>),
+    /// That of the engine, because LOCAL_EGRESS says so.
+    Open,
+    /// That of the engine, because it cannot mount the socket of the proxy, and nothing is configured.
+    OpenByDefault,
 }
 
 /// Address of a container engine.
@@ -80,6 +91,13 @@ impl ContainerEngine {
         let has_host = reqwest::Url::parse(&address).is_ok_and(|url| url.has_host());
         has_host.then(|| ContainerEngine::Http(address.trim_end_matches('/').to_owned()))
     }
+
+    fn is_on_this_machine(&self) -> bool {
+        match self {
+            ContainerEngine::Socket(_) => true,
+            ContainerEngine::Http(address) => is_loopback(address),
+        }
+    }
 }
 
 impl fmt::Display for ContainerEngine {
@@ -102,13 +120,8 @@ impl ContainersConfig {
 
     /// Whether the engine can mount folders of this service: it runs on this machine, or the path of
     /// the data directory on its machine is known.
-    fn can_mount_data_dir(&self) -> bool {
-        match &self.engine {
-            ContainerEngine::Socket(_) => true,
-            ContainerEngine::Http(address) => {
-                self.data_dir_on_host.is_some() || is_loopback(address)
-            }
-        }
+    pub(crate) fn can_mount_data_dir(&self) -> bool {
+        self.data_dir_on_host.is_some() || self.engine.is_on_this_machine()
     }
 }
 
@@ -120,7 +133,7 @@ impl Config {
 
     /// Whether containers get no network, and reach other hosts through the proxy of the service.
     pub fn isolates_containers(&self) -> bool {
-        self.containers.egress.is_some() && self.containers.can_mount_data_dir()
+        matches!(self.containers.network, ContainerNetwork::Proxy(_))
     }
 
     /// Whether containers get mirrors of repositories.
@@ -168,7 +181,7 @@ impl Validator {
         docker_host: Option<String>,
         image: String,
         data_dir_on_host: Option<PathBuf>,
-        (egress, hosts): (&str, &str),
+        (egress, hosts): (Option<&str>, Option<&str>),
         mirror_limit_mb: &str,
     ) -> ContainersConfig {
         let docker_host = docker_host.filter(|text| !text.trim().is_empty());
@@ -186,14 +199,16 @@ impl Validator {
                 .is_none_or(|path| path.is_absolute()),
             || "DATA_DIR_ON_HOST must be an absolute path".to_owned(),
         );
+        let engine = engine.unwrap_or_else(|_| ContainerEngine::Socket(DEFAULT_SOCKET.into()));
+        let can_mount = data_dir_on_host.is_some() || engine.is_on_this_machine();
         ContainersConfig {
-            egress: self.egress(egress, hosts),
+            network: self.container_network(egress, hosts, can_mount),
             mirror_limit_mb: self.parse::<u32>(
                 "GIT_MIRROR_LIMIT_MB",
                 mirror_limit_mb,
                 "a whole number of megabytes",
             ),
-            engine: engine.unwrap_or_else(|_| ContainerEngine::Socket(DEFAULT_SOCKET.into())),
+            engine,
             is_explicit: docker_host.is_some(),
             image: image.trim().to_owned(),
             data_dir_on_host,
@@ -202,11 +217,35 @@ impl Validator {
 }
 
 impl Validator {
-    /// Hosts that containers may reach; `None` if they have a network.
-    fn egress(&mut self, mode: &str, hosts: &str) -> Option<Vec<HostPattern>> {
-        self.require(matches!(mode, "proxy" | "open"), || {
+    /// Network of containers, whose engine can or cannot mount the socket of the proxy.
+    fn container_network(
+        &mut self,
+        egress: Option<&str>,
+        hosts: Option<&str>,
+        can_mount: bool,
+    ) -> ContainerNetwork {
+        let egress = egress.map(str::trim).filter(|mode| !mode.is_empty());
+        self.require(matches!(egress, None | Some("proxy" | "open")), || {
+            let mode = egress.unwrap_or_default();
             format!("LOCAL_EGRESS must be proxy or open, not '{mode}'")
         });
+        let patterns = self.host_patterns(hosts.unwrap_or("*"));
+        match egress {
+            Some("open") => ContainerNetwork::Open,
+            None if hosts.is_none() && !can_mount => ContainerNetwork::OpenByDefault,
+            _ => {
+                self.require(can_mount, || {
+                    "LOCAL_EGRESS=proxy and LOCAL_EGRESS_HOSTS need DATA_DIR_ON_HOST (the path of DATA_DIR on the machine \
+                     of DOCKER_HOST), because containers reach the proxy by a socket in that folder. Set it, or \
+                     LOCAL_EGRESS=open without LOCAL_EGRESS_HOSTS"
+                        .to_owned()
+                });
+                ContainerNetwork::Proxy(patterns)
+            }
+        }
+    }
+
+    fn host_patterns(&mut self, hosts: &str) -> Vec<HostPattern> {
         let entries = hosts.split(',').map(str::trim);
         let mut patterns = Vec::new();
         for entry in entries.filter(|entry| !entry.is_empty()) {
@@ -218,7 +257,7 @@ impl Validator {
             });
             patterns.extend(pattern);
         }
-        (mode != "open").then_some(patterns)
+        patterns
     }
 }
 
@@ -239,20 +278,20 @@ pub(super) fn effective(
         ("DOCKER_HOST", containers.engine.to_string()),
         (
             "LOCAL_EGRESS",
-            match &containers.egress {
-                Some(_) => "proxy".to_owned(),
-                None => "open".to_owned(),
+            match &containers.network {
+                ContainerNetwork::Proxy(_) => "proxy".to_owned(),
+                ContainerNetwork::Open | ContainerNetwork::OpenByDefault => "open".to_owned(),
             },
         ),
         (
             "LOCAL_EGRESS_HOSTS",
-            containers.egress.as_deref().map_or_else(
-                || "<unused>".to_owned(),
-                |hosts| {
+            match &containers.network {
+                ContainerNetwork::Proxy(hosts) => {
                     let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
                     hosts.join(",")
-                },
-            ),
+                }
+                ContainerNetwork::Open | ContainerNetwork::OpenByDefault => "<unused>".to_owned(),
+            },
         ),
         (
             "GIT_MIRROR_LIMIT_MB",

@@ -1,3 +1,4 @@
+mod container_network;
 mod kubernetes_manifest;
 
 use std::path::Path;

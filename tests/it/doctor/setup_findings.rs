@@ -121,6 +121,43 @@ async fn checks_the_image_of_local_containers() {
     stopped.vendors.stop_and_kill_runs().await;
 }
 
+/// An engine on another machine cannot mount the socket of the proxy. Nobody has chosen the network that runs get then.
+#[tokio::test(flavor = "multi_thread")]
+async fn warns_of_a_network_that_nobody_has_chosen() {
+    let stopped = stopped_env(vec![mapping()]).await;
+    let elsewhere = [
+        ("--docker-host", "tcp://engine.invalid:2375"),
+        ("--runner-mode", "local"),
+        ("--port", "0"),
+    ];
+    let run = async |more: &[(&'static str, &str)]| {
+        let flags: Vec<_> = elsewhere.iter().chain(more).copied().collect();
+        DoctorRun::run_doctor(&stopped, &options_with(&[], &flags), &[]).await
+    };
+    let report = run(&[]).await;
+    report.assert_finding(
+        "warning",
+        "container-network",
+        "have the network of http://engine.invalid:2375",
+        "Set DATA_DIR_ON_HOST",
+    );
+    for chosen in [
+        ("--local-egress", "open"),
+        ("--data-dir-on-host", "/srv/data"),
+    ] {
+        let report = run(&[chosen]).await;
+        assert!(findings_of(&report, "container-network").is_empty());
+    }
+    let report = run(&[("--local-egress-hosts", "registry.example")]).await;
+    report.assert_finding(
+        "error",
+        "configuration",
+        "need DATA_DIR_ON_HOST",
+        "serve --help",
+    );
+    stopped.vendors.stop_and_kill_runs().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn names_an_unmerged_sync_pull_request() {
     let env = TestEnv::with_options(TestEnvOptions::default()).await;
