@@ -171,8 +171,21 @@ impl EgressPolicy {
     }
 }
 
-/// Whether an address reaches nothing but this machine, its link, or several machines. Cloud machines find their own
-/// credentials at a link-local address.
+/// Addresses outside of the link-local ranges at which clouds serve the credentials of a machine, or command its agent:
+/// of Azure, Alibaba Cloud and Oracle Cloud.
+const METADATA_V4: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(168, 63, 129, 16),
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(192, 0, 0, 192),
+];
+
+/// The same of AWS and Google Cloud.
+const METADATA_V6: [Ipv6Addr; 2] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+];
+
+/// Whether an address reaches nothing but this machine, its link, or several machines, or is that of a metadata service.
 fn is_unroutable(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
@@ -182,14 +195,14 @@ fn is_unroutable(address: IpAddr) -> bool {
                 || v4.is_multicast()
                 || v4.octets()[0] == 0
                 || v4.octets()[0] >= 240
-                // Azure's agent of the host.
-                || v4.octets() == [168, 63, 129, 16]
+                || METADATA_V4.contains(&v4)
         }
         IpAddr::V6(v6) => {
             v6.is_loopback()
                 || v6.is_unspecified()
                 || v6.is_unicast_link_local()
                 || v6.is_multicast()
+                || METADATA_V6.contains(&v6)
                 || embedded(v6).is_some_and(|v4| is_unroutable(v4.into()))
         }
     }

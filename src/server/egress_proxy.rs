@@ -158,9 +158,14 @@ impl Proxy {
         match connected {
             Ok(Ok(Some(host))) => Ok((host, slot)),
             Ok(Ok(None)) => {
-                let sentence = format!(
-                    "{destination} is on this machine or in a private network, and LOCAL_EGRESS_HOSTS does not name it"
-                );
+                let sentence = match scope {
+                    AddressScope::Named => format!(
+                        "{destination} is a loopback or link-local address, or that of a metadata service, which runs never reach"
+                    ),
+                    AddressScope::Public => format!(
+                        "{destination} is on this machine or in a private network, and LOCAL_EGRESS_HOSTS does not name it"
+                    ),
+                };
                 Err(self.refuse(&job, &destination, sentence).await)
             }
             Ok(Err(error)) => {

@@ -135,6 +135,33 @@ async fn tunnels_lead_to_permitted_hosts_only() {
     env.stop().await;
 }
 
+/// Also if an operator names them: a run would find the credentials of the machine there.
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_and_loopback_addresses_are_never_reached() {
+    let hosts = [
+        "127.0.0.1:9",
+        "localhost:9",
+        "169.254.169.254:80",
+        "100.100.100.200:80",
+        "192.0.0.192:80",
+        "168.63.129.16:80",
+        "[fd00:ec2::254]:80",
+        "[fd20:ce::254]:80",
+        "[::ffff:169.254.169.254]:80",
+        "[64:ff9b::a9fe:a9fe]:80",
+    ];
+    let env = env_with(&hosts.join(",")).await;
+    for host in hosts {
+        let response = request(&env, host).await;
+        assert!(
+            response.starts_with("HTTP/1.1 403 Forbidden\r\n")
+                && response.ends_with("which runs never reach.\n"),
+            "{host}: {response}"
+        );
+    }
+    env.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_hosts_excludes_all_others() {
     let env = env_with("registry.example, *.corp.example:8443").await;
