@@ -60,7 +60,7 @@ fn checks(report: &ClusterReport) -> Vec<CheckResult> {
             .with_remedy(REMEDY)
     });
     let egress = (report.has_egress_policy == Some(false)).then(|| {
-        let what = format!("no NetworkPolicy in {namespace} restricts what runs connect to");
+        let what = format!("no NetworkPolicy in {namespace} keeps runs from other pods and from the metadata of nodes");
         CheckResult::warning("kubernetes-network", what)
             .with_impact(
                 "A run can connect to services of the cluster, and to the metadata of its node.",

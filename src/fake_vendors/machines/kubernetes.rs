@@ -204,7 +204,8 @@ impl FakeKubernetes {
                     "networkpolicies",
                 ],
             ) => {
-                let public = json!({"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]});
+                let public =
+                    json!({"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8", "169.254.0.0/16"]});
                 let policy = json!({"spec": {
                     "podSelector": {"matchLabels": {"agent_implement_purpose": "session"}},
                     "policyTypes": ["Ingress", "Egress"],

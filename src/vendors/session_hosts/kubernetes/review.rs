@@ -1,6 +1,9 @@
 //! What a cluster allows the account of the service, and how it protects itself from runs.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use futures_util::future::try_join_all;
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::Kubernetes;
@@ -120,40 +123,92 @@ impl Kubernetes {
     }
 }
 
+/// Address that every cloud but a few serves credentials of the node at, by IPv4 and IPv6.
+const METADATA: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// An address of each private network of IPv4. Nodes, pods and services of most clusters are in one of these.
+const PRIVATE: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+    IpAddr::V4(Ipv4Addr::new(172, 16, 0, 1)),
+    IpAddr::V4(Ipv4Addr::new(192, 168, 0, 1)),
+];
+
 /// Returns whether NetworkPolicies restrict the outbound connections of runs. Policies add up: what one of them allows is
 /// allowed.
 fn protects_runs(policies: &[Value]) -> bool {
     let mut selecting = policies.iter().filter(|one| selects_egress_of_runs(one));
-    let allows = |policy: &Value| {
+    let exposes = |policy: &Value| {
         let rules = policy["spec"]["egress"].as_array();
-        rules.into_iter().flatten().any(allows_everything)
+        rules.into_iter().flatten().any(exposes_cluster)
     };
     let first = selecting.next();
-    first.is_some_and(|first| !allows(first) && !selecting.any(allows))
+    first.is_some_and(|first| !exposes(first) && !selecting.any(exposes))
 }
 
 /// Returns whether a NetworkPolicy selects the pods of runs and applies to their outbound connections.
 fn selects_egress_of_runs(policy: &Value) -> bool {
     let spec = &policy["spec"];
-    let types = spec["policyTypes"].as_array().into_iter().flatten();
+    let mut types = spec["policyTypes"].as_array().into_iter().flatten();
     let selector = &spec["podSelector"];
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut labels = selector["matchLabels"].as_object().into_iter().flatten();
     let (name, value) = MachineLabels::PURPOSE;
-    { types }.any(|kind| kind == "Egress") && selector["matchExpressions"].is_null() && { labels }
-        .all(|(label, wanted)| label == name && wanted == value)
+    let mut expressions = selector["matchExpressions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    types.any(|kind| kind == "Egress")
+        && labels.all(|(label, wanted)| label == name && wanted == value)
+        && expressions.all(matches_runs)
 }
 
-/// Returns whether a rule allows connections to every address: it names no destination, or a block of all addresses
-/// without exceptions.
-fn allows_everything(rule: &Value) -> bool {
+/// Returns whether the pods of runs match an expression of a selector.
+fn matches_runs(expression: &Value) -> bool {
+    let (name, value) = MachineLabels::PURPOSE;
+    let is_label = expression["key"] == name;
+    let mut values = expression["values"].as_array().into_iter().flatten();
+    match expression["operator"].as_str() {
+        Some("In") => is_label && values.any(|one| one == value),
+        Some("NotIn") => !(is_label && values.any(|one| one == value)),
+        Some("Exists") => is_label,
+        _ => !is_label,
+    }
+}
+
+/// Returns whether a rule allows connections to every address, to the metadata of a node, to every private network, or to
+/// every pod of the cluster. Rules for DNS alone may.
+fn exposes_cluster(rule: &Value) -> bool {
     let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
-    let is_open = |destination: &Value| {
-        let block = &destination["ipBlock"];
-        let cidr = block["cidr"].as_str();
-        cidr.is_some_and(|cidr| cidr.ends_with("/0")) && is_empty(&block["except"])
+    let mut ports = rule["ports"].as_array().into_iter().flatten();
+    let is_of_dns = !is_empty(&rule["ports"])
+        && ports.all(|one| one["port"] == 53 && (one["endPort"].is_null() || one["endPort"] == 53));
+    let mut destinations = rule["to"].as_array().into_iter().flatten();
+    !is_of_dns && (is_empty(&rule["to"]) || destinations.any(is_exposing))
+}
+
+fn is_exposing(destination: &Value) -> bool {
+    let block = |text: &Value| text.as_str()?.parse::<IpNet>().ok();
+    let selects_all = |selector: &Value| {
+        let lists = [&selector["matchLabels"], &selector["matchExpressions"]];
+        lists.iter().all(|list| match list {
+            Value::Object(labels) => labels.is_empty(),
+            Value::Array(expressions) => expressions.is_empty(),
+            _ => true,
+        })
     };
-    let destinations = rule["to"].as_array().into_iter().flatten();
-    is_empty(&rule["to"]) || { destinations }.any(is_open)
+    let Some(allowed) = block(&destination["ipBlock"]["cidr"]) else {
+        return destination["namespaceSelector"].is_object()
+            && selects_all(&destination["namespaceSelector"])
+            && selects_all(&destination["podSelector"]);
+    };
+    let excepted = destination["ipBlock"]["except"].as_array();
+    let excepted: Vec<IpNet> = excepted.into_iter().flatten().filter_map(block).collect();
+    let allows = |address: &IpAddr| {
+        allowed.contains(address) && !excepted.iter().any(|block| block.contains(address))
+    };
+    METADATA.iter().any(allows) || PRIVATE.iter().all(allows)
 }
 
 #[cfg(test)]
@@ -174,6 +229,16 @@ mod tests {
             policy(labels, json!(["Ingress", "Egress"]), egress)
         };
         let block = |cidr: &str, except: Value| json!([{"to": [{"ipBlock": {"cidr": cidr, "except": except}}]}]);
+        let public = |except: Value| vec![of_runs(block("0.0.0.0/0", except))];
+        let dns = |cidr: &str, port: u16| json!([{"to": [{"ipBlock": {"cidr": cidr}}], "ports": [{"port": port}]}]);
+        let by_expression = |operator: &str, values: Value| {
+            let key = "agent_implement_purpose";
+            json!({"spec": {
+                "podSelector": {"matchExpressions": [{"key": key, "operator": operator, "values": values}]},
+                "policyTypes": ["Egress"],
+                "egress": [{}],
+            }})
+        };
         let closed = of_runs(Value::Null);
         let open = of_runs(json!([{}]));
         let all = policy(json!({}), json!(["Egress"]), Value::Null);
@@ -186,14 +251,49 @@ mod tests {
             (vec![ingress], false),
             (vec![open.clone()], false),
             (vec![closed.clone(), open], false),
-            (vec![closed, other.clone()], true),
+            (vec![closed.clone(), other.clone()], true),
             (vec![other], false),
             (vec![of_runs(json!([{"to": []}]))], false),
             (vec![of_runs(json!([{"ports": [{"port": 443}]}]))], false),
             (vec![of_runs(block("0.0.0.0/0", Value::Null))], false),
             (vec![of_runs(block("::/0", json!([])))], false),
+            (public(json!(["169.254.0.0/16", "10.0.0.0/8"])), true),
+            (public(json!(["10.0.0.0/8"])), false),
+            (public(json!(["169.254.169.254/32"])), false),
+            (public(json!(["192.0.2.0/24"])), false),
+            (vec![of_runs(block("128.0.0.0/1", Value::Null))], false),
             (
-                vec![of_runs(block("0.0.0.0/0", json!(["10.0.0.0/8"])))],
+                vec![of_runs(block("169.254.169.254/32", Value::Null))],
+                false,
+            ),
+            (vec![of_runs(block("10.1.0.0/16", Value::Null))], true),
+            (vec![of_runs(block("::/0", json!(["fc00::/7"])))], true),
+            (vec![of_runs(dns("169.254.169.254/32", 53))], true),
+            (vec![of_runs(dns("169.254.169.254/32", 80))], false),
+            (
+                vec![of_runs(json!([{"to": [{"namespaceSelector": {}}]}]))],
+                false,
+            ),
+            (
+                vec![of_runs(json!([{"to": [
+                    {"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}},
+                ]}]))],
+                true,
+            ),
+            (
+                vec![closed.clone(), by_expression("In", json!(["session"]))],
+                false,
+            ),
+            (
+                vec![closed.clone(), by_expression("Exists", Value::Null)],
+                false,
+            ),
+            (
+                vec![closed.clone(), by_expression("NotIn", json!(["x"]))],
+                false,
+            ),
+            (
+                vec![closed, by_expression("NotIn", json!(["session"]))],
                 true,
             ),
             (vec![of_runs(block("203.0.113.0/24", Value::Null))], true),

@@ -53,7 +53,7 @@ async fn the_doctor_checks_rights_and_protection_of_the_namespace() {
             CONNECTED,
             "kubernetes-rights: the account may not create jobs, get pods/log in agent-runs",
             "kubernetes-namespace: the namespace agent-runs does not enforce the Pod Security Standard restricted",
-            "kubernetes-network: no NetworkPolicy in agent-runs restricts what runs connect to",
+            "kubernetes-network: no NetworkPolicy in agent-runs keeps runs from other pods and from the metadata of nodes",
         ]
     );
     cluster(&env).refuse_next(
