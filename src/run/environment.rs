@@ -21,6 +21,7 @@ use super::reexec;
 use domain::git_mirror;
 use domain::ids::Repo;
 use domain::machine::{SESSION_SECRETS, SESSION_VARIABLES};
+use domain::reserved_variables;
 use domain::run_config::RunInputs;
 use domain::run_socket::PROXY_VARIABLE;
 use domain::secret::Secret;
@@ -247,7 +248,7 @@ impl Environment {
             child_env: ChildEnv::new(
                 CHILD_VARIABLES
                     .into_iter()
-                    .chain(listed(variables, SESSION_VARIABLES).filter(|name| !is_reserved(name)))
+                    .chain(listed(variables, SESSION_VARIABLES).filter(|name| !is_withheld(name)))
                     .filter_map(|name| {
                         Some((OsString::from(name), OsString::from(variable(name)?)))
                     }),
@@ -296,10 +297,9 @@ fn listed<'a>(variables: &'a HashMap<String, String>, list: &str) -> impl Iterat
 }
 
 /// Whether a variable belongs to the run or its agent and must not be passed to children.
-fn is_reserved(name: &str) -> bool {
+fn is_withheld(name: &str) -> bool {
     let mut keys = agent::direct_key_names().chain(agent::cloud_key_names());
-    let reserved = ["RUN_CONFIG", "SESSION_", "GITHUB_", "ACTIONS_", "RUNNER_"];
-    reserved.iter().any(|prefix| name.starts_with(prefix)) || keys.any(|key| key == name)
+    reserved_variables::is_reserved(name) || keys.any(|key| key == name)
 }
 
 /// Returns the named variables that are set.
@@ -422,11 +422,12 @@ mod tests {
                 ("SESSION_NONCE", "nonce"),
                 ("NPM_TOKEN", "the-npm-token"),
                 ("NODE_ENV", "production"),
+                ("SESSION_COOKIE_NAME", "shop"),
                 ("ANTHROPIC_API_KEY", "k"),
                 ("OTHER", "not listed"),
                 (
                     "SESSION_VARIABLES",
-                    "ANTHROPIC_API_KEY,UNSET,NODE_ENV,NPM_TOKEN,SESSION_NONCE",
+                    "ANTHROPIC_API_KEY,UNSET,NODE_ENV,NPM_TOKEN,SESSION_NONCE,SESSION_COOKIE_NAME",
                 ),
                 ("SESSION_SECRETS", "NPM_TOKEN"),
             ]),
@@ -434,7 +435,7 @@ mod tests {
         )
         .unwrap();
         let names: Vec<_> = environment.child_env.names().collect();
-        assert_eq!(names, ["NODE_ENV", "NPM_TOKEN"]);
+        assert_eq!(names, ["NODE_ENV", "NPM_TOKEN", "SESSION_COOKIE_NAME"]);
         assert_eq!(environment.secrets, [Secret::new("the-npm-token")]);
     }
 
