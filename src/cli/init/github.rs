@@ -89,9 +89,9 @@ fn help(runner: Runner) -> &'static str {
         }
         Runner::Local | Runner::Vm | Runner::Kubernetes => {
             "Create a fine-grained token for the one repository (https://github.com/settings/personal-access-tokens/new) \
-             with Contents, Issues and Pull requests: read and write; Checks and Commit statuses: read. Or press Enter \
-             without a token (--create-github-app): a GitHub App is created in two clicks, and runs get no more than their \
-             repository."
+             with Contents, Issues and Pull requests: read and write; Commit statuses: read. Or press Enter without a token \
+             (--create-github-app): a GitHub App is created in two clicks, runs get no more than their repository, and \
+             failing checks are repaired, which needs a permission that GitHub offers to no such token."
         }
     }
 }
