@@ -13,7 +13,7 @@ use store::crash_injection::CrashPlan;
 use store::{Store, jobs, outbox};
 
 use crate::crash_env::{CrashEnv, TIMEOUT};
-use crate::durability::{check_backups, check_changes, check_reports, redeliver_events};
+use crate::durability::{StepLoss, check_backups, check_changes, check_reports, redeliver_events};
 use crate::landing::LANDING_REPOS;
 use crate::landing_checks::check_landings;
 use crate::people::{check_conversations, check_waits};
@@ -29,6 +29,7 @@ pub struct VerifiedCounts {
     tickets: BTreeMap<TicketKind, usize>,
     dispatches: usize,
     reports: usize,
+    lost_steps: StepLoss,
     results: usize,
     pub host_events: usize,
     pub ticket_events: usize,
@@ -51,6 +52,7 @@ impl VerifiedCounts {
         }
         self.dispatches += other.dispatches;
         self.reports += other.reports;
+        self.lost_steps.add(other.lost_steps);
         self.results += other.results;
         self.host_events += other.host_events;
         self.ticket_events += other.ticket_events;
@@ -81,6 +83,11 @@ impl fmt::Display for VerifiedCounts {
             "acknowledged and stored: {} steps, {} results, {} repository events, {} ticket events, \
             {} operator changes",
             self.reports, self.results, self.host_events, self.ticket_events, self.changes
+        )?;
+        writeln!(
+            f,
+            "lost with a machine: {} steps, acknowledged at most {:.1?} before",
+            self.lost_steps.steps, self.lost_steps.window
         )?;
         writeln!(
             f,
@@ -185,6 +192,7 @@ pub async fn check_all(env: &CrashEnv, mut service: KillOnDrop) -> Result<Verifi
     check_cancelled_runs(env)?;
     check_chat(env, &store, &mut counts)?;
     check_reports(env, &store, usize::MAX)?;
+    counts.lost_steps = StepLoss::measure(env, &store);
     check_changes(env, &store)?;
     drop(store);
     check_backups(env, &mut counts).await?;

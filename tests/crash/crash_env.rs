@@ -48,6 +48,8 @@ pub struct CrashRecord {
     pub machines_before: usize,
     /// Times from kills until the store was restored on the next machine.
     pub take_overs: Vec<Duration>,
+    /// Instants at which a machine was lost.
+    pub machines_lost: Vec<Instant>,
     /// Crash point that the running service is killed at.
     pub awaited: Option<CrashPoint>,
     /// Whether the service is killed no more.
@@ -56,8 +58,7 @@ pub struct CrashRecord {
     pub commits_by_hand: Vec<(String, String)>,
     /// Keys of the tickets whose retry was acknowledged.
     pub retried: HashSet<String>,
-    /// Job and step of every acknowledged report.
-    pub reports: Vec<(String, String)>,
+    pub reports: Vec<AcknowledgedStep>,
     /// Jobs whose result was acknowledged.
     pub results: Vec<String>,
     pub backups: Vec<BackupAttempt>,
@@ -66,6 +67,14 @@ pub struct CrashRecord {
     pub acknowledged_caps: Vec<u32>,
     /// Descriptions of forbidden events.
     pub violations: Vec<String>,
+}
+
+/// Step of a run whose report was acknowledged.
+#[derive(Clone)]
+pub struct AcknowledgedStep {
+    pub job: String,
+    pub step: String,
+    pub at: Instant,
 }
 
 /// Response to a backup request.

@@ -1,6 +1,7 @@
 //! Durability of acknowledged reports, webhooks, settings and backups across kills.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use domain::crypto::signature::sign;
 use domain::ids::{JobId, TeamKey};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use store::{Store, audit, jobs, mappings, steps};
 
 use crate::checks::{VerifiedCounts, ensure, open_store};
-use crate::crash_env::{CrashEnv, IDLE_TEAM, WEBHOOK_SECRET};
+use crate::crash_env::{AcknowledgedStep, CrashEnv, IDLE_TEAM, WEBHOOK_SECRET};
 use crate::program::command;
 
 /// Redelivers every acknowledged webhook that was of use; each must be recognized as a duplicate. Others are not stored, and
@@ -79,24 +80,12 @@ pub async fn redeliver_events(env: &CrashEnv, counts: &mut VerifiedCounts) -> Re
 }
 
 /// Checks that the first acknowledged reports are stored, and all accepted results if `first` is
-/// unlimited. Steps are not checked after a machine was lost: the standby may lack the last ones.
+/// unlimited. After a machine was lost, the standby may lack the last steps: [`StepLoss`] measures them.
 pub fn check_reports(env: &CrashEnv, store: &Store, first: usize) -> Result<(), String> {
-    let record = env.record();
-    let checked = if record.machines_before == 0 {
-        first
-    } else {
-        0
-    };
-    let reports: Vec<_> = record.reports.iter().take(checked).cloned().collect();
-    drop(record);
-    let mut stored: HashMap<String, HashSet<String>> = HashMap::new();
-    for (job, step) in reports {
-        let steps = stored.entry(job.clone()).or_insert_with(|| {
-            let id = JobId::from(job.as_str());
-            let steps = store.read(|tx| steps::of_job(tx, &id)).unwrap();
-            steps.into_iter().map(|step| step.id).collect()
-        });
-        ensure(steps.contains(&step), || {
+    if env.record().machines_before == 0 {
+        let missing = missing_steps(env, store, first);
+        ensure(missing.is_empty(), || {
+            let AcknowledgedStep { job, step, .. } = &missing[0];
             format!("{step} of {job} was acknowledged but not stored")
         })?;
     }
@@ -110,6 +99,50 @@ pub fn check_reports(env: &CrashEnv, store: &Store, first: usize) -> Result<(), 
         })?;
     }
     Ok(())
+}
+
+/// Those of the first acknowledged steps that are not stored.
+fn missing_steps(env: &CrashEnv, store: &Store, first: usize) -> Vec<AcknowledgedStep> {
+    let mut reports = env.record().reports.clone();
+    reports.truncate(first);
+    let mut stored: HashMap<String, HashSet<String>> = HashMap::new();
+    reports.retain(|report| {
+        let steps = stored.entry(report.job.clone()).or_insert_with(|| {
+            let id = JobId::from(report.job.as_str());
+            let steps = store.read(|tx| steps::of_job(tx, &id)).unwrap();
+            steps.into_iter().map(|step| step.id).collect()
+        });
+        !steps.contains(&report.step)
+    });
+    reports
+}
+
+/// Acknowledged steps that were lost with a machine.
+#[derive(Clone, Copy, Default)]
+pub struct StepLoss {
+    pub steps: usize,
+    /// Longest time from an acknowledgement to the loss of the machine.
+    pub window: Duration,
+}
+
+impl StepLoss {
+    pub fn measure(env: &CrashEnv, store: &Store) -> Self {
+        let missing = missing_steps(env, store, usize::MAX);
+        let lost = env.record().machines_lost.clone();
+        let windows = missing.iter().filter_map(|step| {
+            let lost = lost.iter().find(|lost| **lost >= step.at)?;
+            Some(lost.duration_since(step.at))
+        });
+        Self {
+            steps: missing.len(),
+            window: windows.max().unwrap_or_default(),
+        }
+    }
+
+    pub fn add(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.window = self.window.max(other.window);
+    }
 }
 
 /// Checks that the acknowledged mapping changes are stored and audited.

@@ -60,6 +60,7 @@ impl Place {
 pub async fn take_over(env: &CrashEnv, place: Place) -> Result<(), String> {
     let began = Instant::now();
     env.record().machines_before += 1;
+    env.record().machines_lost.push(began);
     let mut restore = command(&["restore", "--latest", "--when-free", "--data-dir"]);
     restore.arg(env.data_dir());
     let flags = place.flags(&env.vendors).into_iter();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::conversation::{PLAN, QUESTION};
-use crate::crash_env::{CrashEnv, TIMEOUT};
+use crate::crash_env::{AcknowledgedStep, CrashEnv, TIMEOUT};
 use crate::tickets::{ExpectedTicket, FAKE_RUN_REPOS, TicketKind};
 
 /// Retry interval of an unanswered report.
@@ -106,8 +106,12 @@ impl FakeRun {
             .post("/runner/progress", "run_progress_token", &body)
             .await;
         if status == 200 {
-            let report = (self.job.clone(), step.to_owned());
-            self.env.record().reports.push(report);
+            let acknowledged = AcknowledgedStep {
+                job: self.job.clone(),
+                step: step.to_owned(),
+                at: Instant::now(),
+            };
+            self.env.record().reports.push(acknowledged);
         } else {
             self.env
                 .record_violation(format!("{step} of {} got status {status}", self.job));
