@@ -58,7 +58,7 @@ fn two_pass_script(second: ScriptStep) -> Script {
 }
 
 /// Environment in which ticket `ENG-1` has an open pull request.
-async fn env_with_open_pull(env_options: TestEnvOptions, second: ScriptStep) -> TestEnv {
+pub async fn env_with_open_pull(env_options: TestEnvOptions, second: ScriptStep) -> TestEnv {
     let env = TestEnv::with_options(env_options).await;
     env.set_agent_script("ENG-1", two_pass_script(second));
     env.create_labelled_issue("ENG-1", "Add the feature");
@@ -69,19 +69,19 @@ async fn env_with_open_pull(env_options: TestEnvOptions, second: ScriptStep) -> 
 }
 
 /// Number of the only pull request.
-fn pull_number(env: &TestEnv) -> u64 {
+pub fn pull_number(env: &TestEnv) -> u64 {
     let pulls = env.repo().pulls();
     assert_eq!(pulls.len(), 1, "{pulls:?}");
     pulls[0].number
 }
 
 /// Debug output of the whole ticket `ENG-1`.
-fn ticket_snapshot(env: &TestEnv) -> String {
+pub fn ticket_snapshot(env: &TestEnv) -> String {
     format!("{:?}", env.vendors.linear().issue("ENG-1").snapshot())
 }
 
 /// Comments on the only pull request, without the review summary.
-fn pull_comments(env: &TestEnv) -> Vec<String> {
+pub fn pull_comments(env: &TestEnv) -> Vec<String> {
     let comments = env.repo().comments(pull_number(env)).into_iter();
     let bodies = comments.map(|comment| comment.body);
     bodies

@@ -7,7 +7,7 @@ mod starts;
 use std::time::Duration;
 
 use domain::job::{Job, JobKind, JobState};
-use domain::machine::HostKind;
+use domain::machine::{HostKind, machine_name};
 use domain::mapping::{ExecutionMode, Mapping};
 use engine::pull_requests::reconcile;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::options_for;
 use crate::conflicts::IN_CONFLICT;
 use crate::follow_up::{options, pass_quiet_period, register_webhook, set_collaborators};
+use crate::gap_fill;
 use crate::planning::planning_script;
 use crate::red_checks;
 use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping, planning_mapping};
@@ -191,6 +192,40 @@ async fn a_red_check_and_a_conflict_are_resolved_in_jobs() {
         "{merged}"
     );
     assert_eq!(cluster(&env).host().created_names().len(), 2);
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instruction_for_an_open_pull_request_is_carried_out_in_a_job() {
+    let mut options = options_for(HOST, EngineMode::Running);
+    options.extra_flags.extend(gap_fill::options().extra_flags);
+    let env = gap_fill::env_with_open_pull(options, ScriptStep::write("a.txt", "A\n")).await;
+    let (number, before) = (gap_fill::pull_number(&env), gap_fill::ticket_snapshot(&env));
+    let trigger = gap_fill::trigger_body("ENG-1", number);
+    let response = gap_fill::send_trigger(&env, trigger).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    let job = env.wait_for_job_end("ENG-1").await;
+    assert_eq!(
+        (job.kind, &job.state),
+        (JobKind::GapFill, &JobState::Completed)
+    );
+
+    let repo = env.repo();
+    let written = repo.read_file(&repo.pulls()[0].head, "a.txt");
+    assert_eq!(written.as_deref(), Some("A\n"));
+    assert_eq!(gap_fill::pull_number(&env), number, "no second one");
+    let comments = gap_fill::pull_comments(&env);
+    assert!(
+        comments.len() == 1 && comments[0].contains("I wrote A."),
+        "{comments:#?}"
+    );
+    assert_eq!(gap_fill::ticket_snapshot(&env), before);
+    let jobs = env.jobs("ENG-1").into_iter();
+    let names: Vec<String> = jobs.map(|job| machine_name(&job.id)).collect();
+    assert_eq!(cluster(&env).host().created_names(), names);
+    assert!(repo.runs().is_empty(), "no workflow runs");
+    assert!(env.machines(HOST).is_empty());
+    assert!(cluster(&env).secrets().is_empty());
     env.finish().await;
 }
 
