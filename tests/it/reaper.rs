@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use domain::issue::System;
 use domain::job::{Job, JobKind, JobState, RunHandle, RunnerKind};
+use domain::machine::HostKind;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{FakeService, FaultRates, InjectedFault};
 use reqwest::Method;
@@ -33,14 +35,15 @@ async fn machine_env(flags: &[(&'static str, &str)]) -> TestEnv {
 }
 
 impl TestEnv {
-    async fn reap(&self) {
+    /// Runs the reaper once, and what it enqueued.
+    pub async fn reap(&self) {
         engine::reap::run_once(&self.app).await.unwrap();
         engine::outbox_worker::drain(&self.app).await.unwrap();
     }
 
     /// Adds a machine labelled with this instance and job, without a running program. IDs beginning with
-    /// `c` are containers.
-    fn add_machine(&self, id: &str, job: &str) {
+    /// `c` are containers, those beginning with `k` are Jobs of Kubernetes.
+    pub fn add_machine(&self, id: &str, job: &str) {
         let instance = self.app.vendors.sessions.instance();
         let labels = [
             ("agent_implement_purpose", "session"),
@@ -50,43 +53,31 @@ impl TestEnv {
             ("agent_implement_team", "ENG"),
             ("agent_implement_repo", "acme/shop"),
         ];
-        if id.starts_with('c') {
-            self.vendors
-                .docker()
-                .host()
-                .add_foreign_machine(id, id, &labels);
-        } else {
-            self.vendors
-                .fly()
-                .host()
-                .add_foreign_machine(id, id, &labels);
-        }
+        let host = match id.as_bytes() {
+            [b'c', ..] => HostKind::Local,
+            [b'k', ..] => HostKind::Kubernetes,
+            _ => HostKind::Vm,
+        };
+        self.fake_host(host).add_foreign_machine(id, id, &labels);
     }
 
-    fn add_foreign_machines(&self) {
+    /// Adds a machine of another instance, and one that no service created.
+    pub fn add_foreign_machines(&self, host: HostKind) {
         let labels = [
             ("agent_implement_purpose", "session"),
             ("agent_implement_instance", "somebody-else"),
             ("agent_implement_dispatch", "01X"),
         ];
-        self.vendors
-            .fly()
-            .host()
-            .add_foreign_machine("foreign", "foreign", &labels);
-        self.vendors
-            .fly()
-            .host()
-            .add_foreign_machine("unlabelled", "unlabelled", &[]);
+        let host = self.fake_host(host);
+        host.add_foreign_machine("foreign", "foreign", &labels);
+        host.add_foreign_machine("unlabelled", "unlabelled", &[]);
     }
 
-    /// Sorted IDs of all machines and containers.
-    fn machine_ids(&self) -> Vec<String> {
-        let machines = [
-            self.vendors.fly().host().snapshots(),
-            self.vendors.docker().host().snapshots(),
-        ]
-        .concat();
-        let mut ids: Vec<String> = machines.into_iter().map(|machine| machine.id).collect();
+    /// Sorted IDs of all machines, containers and Jobs.
+    pub fn machine_ids(&self) -> Vec<String> {
+        let machines =
+            { HostKind::ALL.into_iter() }.flat_map(|host| self.fake_host(host).snapshots());
+        let mut ids: Vec<String> = machines.map(|machine| machine.id).collect();
         ids.sort();
         ids
     }
@@ -97,7 +88,7 @@ impl TestEnv {
     }
 
     /// Rule, machine ID and badge of each reaper action, oldest first.
-    async fn actions(&self) -> Vec<String> {
+    pub async fn actions(&self) -> Vec<String> {
         let rows = self.admin_get("/api/reaper/recent").await;
         let text = |action: &Value, name: &str| action[name].as_str().unwrap().to_owned();
         let mut actions: Vec<String> = rows
@@ -114,19 +105,27 @@ impl TestEnv {
     }
 
     /// Starts a run that hangs in its machine and returns the machine's ID.
-    async fn start_hanging_run(&self) -> String {
+    pub async fn start_hanging_run(&self) -> String {
         self.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
         self.create_labelled_issue("ENG-1", "Add a feature");
         self.tick().await;
         let job = self.jobs("ENG-1").pop().unwrap();
         job.run.unwrap().machine().unwrap().id
     }
+
+    /// Closes the ticket. A poll would end its job as well, so the recorded snapshot stays empty.
+    pub fn close_issue_before_poll(&self) {
+        self.vendors.linear().issue("ENG-1").complete();
+        let now = self.app.core.now();
+        let snapshots = &self.app.live.poll_snapshots;
+        snapshots.record(System::Linear, Vec::new(), &[], now);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn destroys_orphans_and_finished_machines_but_not_foreign_ones() {
     let env = machine_env(&[("--reaper-alert-threshold", "3")]).await;
-    env.add_foreign_machines();
+    env.add_foreign_machines(HostKind::Vm);
     env.add_machine("m-orphan", "01GONE");
     env.add_machine("c-orphan", "01GONE");
     env.add_machine("m-over", "01OVER");
@@ -244,14 +243,7 @@ async fn destroys_the_machine_of_a_closed_issue() {
     let id = env.start_hanging_run().await;
     env.reap().await;
     assert_eq!(env.machine_ids(), std::slice::from_ref(&id));
-    env.vendors.linear().issue("ENG-1").complete();
-    // A poll would end the job as well, so the recorded snapshot stays empty.
-    env.app.live.poll_snapshots.record(
-        domain::issue::System::Linear,
-        Vec::new(),
-        &[],
-        env.app.core.now(),
-    );
+    env.close_issue_before_poll();
     env.reap().await;
     assert!(env.machine_ids().is_empty());
     assert_eq!(
@@ -322,7 +314,7 @@ async fn records_each_machine_once_in_dry_run_and_destroys_none() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_and_destroys_sessions_for_an_operator() {
     let env = machine_env(&[]).await;
-    env.add_foreign_machines();
+    env.add_foreign_machines(HostKind::Vm);
     let id = env.start_hanging_run().await;
     env.add_machine("c-orphan", "01GONE");
     let job = env.jobs("ENG-1").pop().unwrap();

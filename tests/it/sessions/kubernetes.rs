@@ -13,7 +13,7 @@ use engine::pull_requests::reconcile;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use fake_vendors::{FakeKubernetes, MachineSnapshot};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::options_for;
 use crate::conflicts::IN_CONFLICT;
@@ -258,64 +258,55 @@ async fn a_mapping_selects_the_cluster_and_its_nodes() {
     env.stop().await;
 }
 
+/// Environment with a Job that a rule of the reaper applies to when it is old enough, and with foreign Jobs. Returns the
+/// name of the Job.
+async fn env_with_leftover_job(rule: &str) -> (TestEnv, String) {
+    let env = TestEnv::with_options(manual()).await;
+    env.add_foreign_machines(HOST);
+    let name = match rule {
+        "orphan" => {
+            env.add_machine("k-orphan", "01GONE");
+            "k-orphan".to_owned()
+        }
+        "stale-terminal-job" => {
+            // Its run has failed, and the Job is still there because it was not resumed.
+            cluster(&env).refuse_next("PATCH /apis/batch", 403, "Forbidden", "no");
+            env.create_labelled_issue("ENG-1", "Add a feature");
+            env.tick().await;
+            assert!(!env.only_job().is_active());
+            machine_name(&env.only_job().id)
+        }
+        _ => env.start_hanging_run().await,
+    };
+    (env, name)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_reaper_applies_its_rules_to_jobs() {
-    let env = TestEnv::with_options(manual()).await;
-    let instance = env.app.vendors.sessions.instance().to_owned();
-    let add = |name: &str, instance: &str, job: &str| {
-        let labels = [
-            ("agent_implement_purpose", "session"),
-            ("agent_implement_instance", instance),
-            ("agent_implement_dispatch", job),
-        ];
-        cluster(&env)
-            .host()
-            .add_foreign_machine(name, name, &labels);
-    };
-    env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
-    env.create_labelled_issue("ENG-1", "Add a feature");
-    env.tick().await;
-    let running = env.only_job().run.unwrap().machine().unwrap().id;
-    add("orphan", &instance, "01GONE");
-    add("other-instance", "somebody-else", "01GONE");
-    cluster(&env)
-        .host()
-        .add_foreign_machine("unlabelled", "unlabelled", &[]);
-    let reap = async || {
-        engine::reap::run_once(&env.app).await.unwrap();
-        engine::outbox_worker::drain(&env.app).await.unwrap();
-        let left = env.machines(HOST).into_iter().map(|machine| machine.name);
-        left.collect::<Vec<String>>()
-    };
-    let foreign = ["other-instance", "unlabelled"].map(str::to_owned);
-    let with = |own: &[&str]| -> Vec<String> {
-        let own = own.iter().map(|name| (*name).to_owned());
-        own.chain(foreign.clone()).collect()
-    };
-    assert_eq!(
-        reap().await,
-        with(&[&running, "orphan"]),
-        "nothing is old enough"
-    );
-    env.advance_clock(6 * MINUTE);
-    assert_eq!(reap().await, with(&[&running]), "no run has the Job");
-    env.vendors.linear().issue("ENG-1").complete();
-    env.advance_clock(MINUTE);
-    engine::poll::run_once(&env.app).await.unwrap();
-    assert_eq!(reap().await, foreign, "the issue is closed");
-
-    add("agent-old", &instance, env.only_job().id.as_str());
-    env.advance_clock(11 * MINUTE);
-    reap().await;
-    let rows = env.admin_get("/api/reaper/recent").await;
-    let rules: Vec<Value> = { rows.as_array().unwrap().iter() }
-        .map(|action| action["rule"].clone())
-        .collect();
-    assert!(
-        rules.contains(&json!("orphan")) && rules.contains(&json!("issue-terminal")),
-        "{rules:?}"
-    );
-    env.stop().await;
+    for (rule, minutes) in [
+        ("orphan", 5),
+        ("stale-terminal-job", 10),
+        ("max-age-exceeded", 4 * 60),
+        ("issue-terminal", 1),
+    ] {
+        let (env, name) = env_with_leftover_job(rule).await;
+        let foreign = ["foreign", "unlabelled"].map(str::to_owned);
+        let mut before = [&foreign[..], std::slice::from_ref(&name)].concat();
+        before.sort();
+        env.advance_clock(minutes * MINUTE - MINUTE);
+        env.reap().await;
+        assert_eq!(env.machine_ids(), before, "{rule}: not yet");
+        if rule == "issue-terminal" {
+            env.close_issue_before_poll();
+        }
+        // The Job is younger than the clock of the test.
+        env.advance_clock(2 * MINUTE);
+        env.reap().await;
+        assert_eq!(env.machine_ids(), foreign, "{rule}");
+        assert!(cluster(&env).secrets().is_empty(), "{rule}");
+        assert_eq!(env.actions().await, [format!("{rule} {name} destroyed")]);
+        env.finish().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! Objects of the fake cluster as its API server returns them, and the rules that it checks.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::PodProblem;
@@ -40,13 +42,16 @@ pub(super) fn matches_labels(object: &Value, selector: &str) -> bool {
 }
 
 pub(super) fn job_json(job: &FakeMachine, state: FakeMachineState, has_sidecar: bool) -> Value {
+    let (labels, annotations): (BTreeMap<&String, &String>, BTreeMap<&String, &String>) =
+        { job.labels.iter() }.partition(|(_, value)| is_label_value(value));
     let mut object = match &job.create_request {
         // Somebody else has created it.
         Value::Null => json!({
             "metadata": {
                 "name": job.name,
                 "uid": uid(job),
-                "labels": job.labels,
+                "labels": labels,
+                "annotations": annotations,
                 "creationTimestamp": clock::iso(job.created_at),
             },
             "spec": {},
