@@ -51,9 +51,8 @@ struct ClusterState {
 
 struct Refusal {
     line: String,
-    status: u16,
-    reason: String,
-    message: String,
+    response: HttpResponse,
+    is_lasting: bool,
 }
 
 /// Why the pods of the cluster do not start.
@@ -137,18 +136,21 @@ impl FakeKubernetes {
             return status(401, "Unauthorized", "Unauthorized");
         }
         if let Some(refusal) = self.take_refusal(request) {
-            return status(refusal.status, &refusal.reason, &refusal.message);
+            return refusal;
         }
         let response = self.route(request);
         self.start_pods();
         response
     }
 
-    fn take_refusal(&self, request: &HttpRequest) -> Option<Refusal> {
+    fn take_refusal(&self, request: &HttpRequest) -> Option<HttpResponse> {
         let line = format!("{} {}", request.method, request.path);
         let refusals = &mut lock(&self.state).refusals;
         let at = { refusals.iter() }.position(|refusal| line.contains(&refusal.line))?;
-        Some(refusals.remove(at))
+        Some(match refusals[at].is_lasting {
+            true => refusals[at].response.clone(),
+            false => refusals.remove(at).response,
+        })
     }
 
     fn route(&self, request: &HttpRequest) -> HttpResponse {

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::{FakeKubernetes, PodProblem, Refusal};
 use crate::clock;
+use crate::http::HttpResponse;
 use crate::persistence::{lock, write_atomic};
 
 impl FakeKubernetes {
@@ -15,11 +16,19 @@ impl FakeKubernetes {
 
     /// Refuses the next request whose method and path contain `line`.
     pub fn refuse_next(&self, line: &str, status: u16, reason: &str, message: &str) {
+        self.add_refusal(line, super::status(status, reason, message), false);
+    }
+
+    /// Refuses every request whose method and path contain `line`.
+    pub fn refuse_all(&self, line: &str, status: u16, reason: &str, message: &str) {
+        self.add_refusal(line, super::status(status, reason, message), true);
+    }
+
+    fn add_refusal(&self, line: &str, response: HttpResponse, is_lasting: bool) {
         lock(&self.state).refusals.push(Refusal {
             line: line.to_owned(),
-            status,
-            reason: reason.to_owned(),
-            message: message.to_owned(),
+            response,
+            is_lasting,
         });
     }
 

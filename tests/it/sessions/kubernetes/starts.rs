@@ -9,8 +9,51 @@ use super::{HOST, MINUTE, cluster, manual};
 use crate::sessions::options_for;
 use crate::test_env::{EngineMode, TestEnv};
 
-/// Requests of a start, in their order.
-const START_CALLS: [&str; 3] = ["POST /apis/batch", "/secrets", "PATCH /apis/batch"];
+/// Requests of a start, in their order, with their names in errors.
+const START_CALLS: [(&str, &str); 3] = [
+    ("POST /apis/batch", "creating the Job"),
+    ("/secrets", "creating the Job's Secret"),
+    ("PATCH /apis/batch", "resuming the Job"),
+];
+
+/// Refusals of an API server: status, reason, message.
+const REFUSALS: [(u16, &str, &str); 8] = [
+    (
+        400,
+        "BadRequest",
+        "admission webhook \"policy.example.com\" denied the request: images must be signed",
+    ),
+    (401, "Unauthorized", "Unauthorized"),
+    (
+        403,
+        "Forbidden",
+        "jobs.batch is forbidden: User \"runner\" cannot create resource \"jobs\" in API group \"batch\" in the namespace \"agent-runs\"",
+    ),
+    (404, "NotFound", "namespaces \"agent-runs\" not found"),
+    (
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    ),
+    (
+        413,
+        "RequestEntityTooLarge",
+        "Request entity too large: limit is 3145728",
+    ),
+    (
+        422,
+        "Invalid",
+        "Job.batch \"x\" is invalid: spec.template.spec.containers[0].image: Required value",
+    ),
+    (
+        500,
+        "InternalError",
+        "Internal error occurred: failed calling webhook \"policy.example.com\": context deadline exceeded",
+    ),
+];
+
+/// Statuses after which a start is tried again for a day.
+const PASSING: [u16; 3] = [401, 429, 500];
 
 /// Returns why the last attempt of the only effect failed.
 fn last_error(env: &TestEnv) -> String {
@@ -32,7 +75,7 @@ async fn env_with_interrupted_start() -> (TestEnv, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_start_is_completed_with_the_same_job() {
-    for call in START_CALLS {
+    for (call, _) in START_CALLS {
         for fault in [
             InjectedFault::DropRequest,
             InjectedFault::DropResponse,
@@ -55,7 +98,7 @@ async fn an_interrupted_start_is_completed_with_the_same_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_is_never_completed_leaves_nothing_behind() {
-    for (at, call) in START_CALLS.into_iter().enumerate().skip(1) {
+    for (at, (call, _)) in START_CALLS.into_iter().enumerate().skip(1) {
         let env = TestEnv::with_options(manual()).await;
         env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
         env.create_labelled_issue("ENG-1", "Add a feature");
@@ -96,37 +139,61 @@ async fn a_foreign_job_of_the_same_name_is_not_adopted() {
     env.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn refusals_of_the_api_server_are_sentences() {
-    let denied =
-        "admission webhook \"policy.example.com\" denied the request: images must be signed";
-    let rows = [
-        (
-            403,
-            "Forbidden",
-            "jobs.batch is forbidden: User \"runner\" cannot create resource \"jobs\" in API group \"batch\" in the namespace \"agent-runs\"",
-        ),
-        (403, "Forbidden", denied),
-        (400, "BadRequest", denied),
-        (404, "NotFound", "namespaces \"agent-runs\" not found"),
-        (
-            422,
-            "Invalid",
-            "Job.batch \"x\" is invalid: spec.template.spec.containers[0].image: Required value",
-        ),
-    ];
-    for (status, reason, message) in rows {
-        let env = TestEnv::with_options(manual()).await;
-        cluster(&env).refuse_next("POST /apis/batch", status, reason, message);
-        env.create_labelled_issue("ENG-1", "Add a feature");
+/// Checks that a start with this refusal ends in one comment, which is this sentence, at once or after a day.
+async fn assert_sentence(refuse: impl Fn(&TestEnv), is_passing: bool, sentence: &str) {
+    let env = TestEnv::with_options(manual()).await;
+    refuse(&env);
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    assert_eq!(env.only_job().is_active(), is_passing, "{sentence}");
+    if is_passing {
+        assert_eq!(env.comments("ENG-1"), [""; 0]);
+        // This attempt deletes the Job of the first one, which is too old, so that the last one is refused again.
+        env.advance_clock(24 * 60 * MINUTE - MINUTE);
         env.tick().await;
-        let expected = format!(
-            "Implementation failed: the run could not be dispatched: creating the Job: Kubernetes answered {status}: {message}"
-        );
-        assert_eq!(env.comment_headlines(), [expected]);
-        assert!(env.machines(HOST).is_empty());
-        env.finish().await;
+        env.advance_clock(MINUTE);
+        env.tick().await;
     }
+    let comments = env.comments("ENG-1");
+    let undated = { comments.iter() }.map(|comment| comment.split(" until ").next().unwrap());
+    let expected = format!("Implementation failed: the run could not be dispatched: {sentence}");
+    assert_eq!(undated.collect::<Vec<_>>(), [expected]);
+    assert!(!env.machines(HOST).iter().any(|job| job.running));
+    env.finish().await;
+}
+
+/// Checks the sentences about the refusals of a request of a start.
+async fn assert_sentences((call, action): (&str, &str)) {
+    for (status, reason, message) in REFUSALS {
+        let is_gone = status == 404 && action == "resuming the Job";
+        let sentence = match is_gone {
+            true => "creating the Job: the Job was deleted during its start".to_owned(),
+            false => format!("{action}: Kubernetes answered {status}: {message}"),
+        };
+        let refuse = |env: &TestEnv| cluster(env).refuse_all(call, status, reason, message);
+        let is_passing = is_gone || PASSING.contains(&status);
+        assert_sentence(refuse, is_passing, &sentence).await;
+    }
+    let limited = InjectedFault::RateLimited(10 * MINUTE);
+    let refuse = |env: &TestEnv| env.faults_of(HOST).inject_on_match(call, limited);
+    // Before the limit ends, no request is sent.
+    let sentence = "creating the Job: Kubernetes is rate limited";
+    assert_sentence(refuse, true, sentence).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_to_create_a_job_is_one_sentence_on_the_ticket() {
+    assert_sentences(START_CALLS[0]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_to_create_a_secret_is_one_sentence_on_the_ticket() {
+    assert_sentences(START_CALLS[1]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_to_resume_a_job_is_one_sentence_on_the_ticket() {
+    assert_sentences(START_CALLS[2]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,11 +286,7 @@ async fn a_start_waits_for_a_quota_of_secrets_without_a_job() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_is_repeated_after_a_conflict() {
     let conflict = "Operation cannot be fulfilled on resourcequotas \"runs\": the object has been modified; please apply your changes to the latest version and try again";
-    for (call, action) in START_CALLS.into_iter().zip([
-        "creating the Job",
-        "creating the Job's Secret",
-        "resuming the Job",
-    ]) {
+    for (call, action) in START_CALLS {
         let env = TestEnv::with_options(manual()).await;
         env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
         cluster(&env).refuse_next(call, 409, "Conflict", conflict);
