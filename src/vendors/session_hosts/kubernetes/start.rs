@@ -46,7 +46,7 @@ impl Kubernetes {
         let url = self.core("/secrets?fieldValidation=Strict");
         let request = Request::new("creating the Job's Secret", Method::POST, url);
         let created = self.create(request, &job::secret(spec, &job)).await?;
-        if is_conflict(&created) {
+        if created.status() == 409 && !is_taken(&created) {
             return Err(created.refused_for_now());
         }
         // 409: an earlier attempt has created it. Its name is part of the Job.
@@ -81,16 +81,18 @@ impl Kubernetes {
         instance: &str,
         refusal: &Response,
     ) -> Result<Existing, VendorError> {
-        let is_taken = refusal.status() == 409;
+        let is_conflict = refusal.status() == 409;
         let job = match self.job(&spec.name).await {
             // An account without any rights. The refusal says what it needs first.
-            Err(error) if error.is_permanent() && !is_taken => return Ok(Existing::None),
+            Err(error) if error.is_permanent() && !is_conflict => return Ok(Existing::None),
             job => job?,
         };
         let Some(job) = job else {
-            return match is_taken {
-                true if is_conflict(refusal) => Err(refusal.refused_for_now()),
-                true => Err(self.start_later("the Job of this name was deleted meanwhile")),
+            return match is_conflict {
+                true if is_taken(refusal) => {
+                    Err(self.start_later("the Job of this name was deleted meanwhile"))
+                }
+                true => Err(refusal.refused_for_now()),
                 false => Ok(Existing::None),
             };
         };
@@ -135,11 +137,11 @@ fn is_outdated(earlier: &MachineLabels, spec: &MachineSpec) -> bool {
     ends.is_some_and(|(earlier, now)| now.since(earlier) > MAX_SUSPENSION)
 }
 
-/// Returns whether the API server gave up because of other requests at the same time, such as those that use the same
-/// quota. The object may not exist.
-fn is_conflict(response: &Response) -> bool {
+/// Returns whether the name of an object is taken. With another 409, the object may not exist: the API server gives up
+/// if other requests use the same quota at the same time, and a policy can answer with any status.
+fn is_taken(response: &Response) -> bool {
     let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-    response.status() == 409 && body["reason"] == "Conflict"
+    response.status() == 409 && body["reason"] == "AlreadyExists"
 }
 
 /// Builds the outcome of a request that the API server refused.

@@ -17,7 +17,7 @@ const START_CALLS: [(&str, &str); 3] = [
 ];
 
 /// Refusals of an API server: status, reason, message.
-const REFUSALS: [(u16, &str, &str); 8] = [
+const REFUSALS: [(u16, &str, &str); 9] = [
     (
         400,
         "BadRequest",
@@ -34,6 +34,12 @@ const REFUSALS: [(u16, &str, &str); 8] = [
         405,
         "MethodNotAllowed",
         "the server does not allow this method on the requested resource",
+    ),
+    // Neither a taken name nor a conflict.
+    (
+        409,
+        "",
+        "admission webhook \"policy.example.com\" denied the request: the project is frozen",
     ),
     (
         413,
@@ -53,7 +59,7 @@ const REFUSALS: [(u16, &str, &str); 8] = [
 ];
 
 /// Statuses after which a start is tried again for a day.
-const PASSING: [u16; 3] = [401, 429, 500];
+const PASSING: [u16; 4] = [401, 409, 429, 500];
 
 /// Returns why the last attempt of the only effect failed.
 fn last_error(env: &TestEnv) -> String {
