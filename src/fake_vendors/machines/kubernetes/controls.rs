@@ -24,6 +24,13 @@ impl FakeKubernetes {
         self.add_refusal(line, super::status(status, reason, message), true);
     }
 
+    /// Answers every request whose method and path contain `line` with a page, as a load balancer before the API server
+    /// does.
+    pub fn refuse_all_with_page(&self, line: &str, status: u16, page: &str) {
+        let response = HttpResponse::new(status, "text/html", page.to_owned());
+        self.add_refusal(line, response, true);
+    }
+
     fn add_refusal(&self, line: &str, response: HttpResponse, is_lasting: bool) {
         lock(&self.state).refusals.push(Refusal {
             line: line.to_owned(),

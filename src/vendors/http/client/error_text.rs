@@ -1,5 +1,7 @@
 //! Texts of errors, without URLs.
 
+use domain::sanitize::is_visible;
+
 /// Returns the innermost cause of an error. Outer causes contain the URL, which may include a credential.
 pub(in crate::http) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
@@ -9,11 +11,16 @@ pub(in crate::http) fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// Extracts the error message from a response body in the formats that vendors use.
+/// Extracts the error message from a response body in the formats that vendors use. Returns nothing of a page, which a
+/// proxy or a load balancer wrote for a browser.
 pub(in crate::http) fn error_message(body: &[u8]) -> String {
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(body) else {
         let text = String::from_utf8_lossy(body);
-        return xml_error(&text).unwrap_or_else(|| text.trim().to_owned());
+        let text = text.trim_start_matches(|c: char| c.is_whitespace() || !is_visible(c));
+        return xml_error(text).unwrap_or_else(|| match text.starts_with('<') {
+            true => String::new(),
+            false => text.trim_end().to_owned(),
+        });
     };
     let mut messages: Vec<String> = Vec::new();
     let mut push = |text: Option<&str>| {
@@ -77,7 +84,9 @@ mod tests {
                 "NoSuchBucket: It does not exist",
             ),
             ("<Error><Code>SlowDown</Code></Error>", "SlowDown"),
-            ("<html><body>Bad gateway", "<html><body>Bad gateway"),
+            ("<html><body>Bad gateway", ""),
+            ("\u{feff}\u{0}\r\n <!DOCTYPE html>\n<html>", ""),
+            ("1 < 2", "1 < 2"),
             (" no ", "no"),
         ];
         for (body, message) in rows {

@@ -145,6 +145,12 @@ async fn a_foreign_job_of_the_same_name_is_not_adopted() {
     env.finish().await;
 }
 
+/// Page of 200 kB with control characters.
+fn page() -> String {
+    let words = "Blocked\u{0}\u{7}\u{1b}[31m @everyone\r\n".repeat(8_000);
+    format!("\u{feff}\n<!DOCTYPE html>\n<html><title>Blocked</title>{words}</html>")
+}
+
 /// Checks that a start with this refusal ends in one comment, which is this sentence, at once or after a day.
 async fn assert_sentence(refuse: impl Fn(&TestEnv), is_passing: bool, sentence: &str) {
     let env = TestEnv::with_options(manual()).await;
@@ -179,6 +185,11 @@ async fn assert_sentences((call, action): (&str, &str)) {
         let refuse = |env: &TestEnv| cluster(env).refuse_all(call, status, reason, message);
         let is_passing = is_gone || PASSING.contains(&status);
         assert_sentence(refuse, is_passing, &sentence).await;
+    }
+    for status in [403, 409, 413, 500] {
+        let refuse = |env: &TestEnv| cluster(env).refuse_all_with_page(call, status, &page());
+        let sentence = format!("{action}: Kubernetes answered {status}");
+        assert_sentence(refuse, PASSING.contains(&status), &sentence).await;
     }
     let limited = InjectedFault::RateLimited(10 * MINUTE);
     let refuse = |env: &TestEnv| env.faults_of(HOST).inject_on_match(call, limited);
