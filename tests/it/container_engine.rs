@@ -6,21 +6,23 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use domain::job::JobState;
 use fake_vendors::scripted_agent::{Script, ScriptStep};
 use requires::requires;
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::requirements::require;
-use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, default_script};
+use crate::test_env::{EngineMode, TIMEOUT, TestEnv, TestEnvOptions, default_script};
 
 const IMAGE: &str = "agent-implement-runner:engine-test";
 
 /// Programs that a run calls by name.
-const PROGRAMS: [&str; 12] = [
-    "bash", "sh", "cat", "cp", "env", "git", "id", "ls", "mkdir", "rm", "sleep", "touch",
+const PROGRAMS: [&str; 13] = [
+    "bash", "sh", "cat", "cp", "env", "git", "id", "ls", "mkdir", "rm", "sleep", "timeout", "touch",
 ];
 
 /// Client of a real container engine.
@@ -45,11 +47,7 @@ impl RealEngine {
 
     pub async fn request(&self, method: Method, path: &str) -> Value {
         let url = format!("http://engine{path}");
-        let response = self.client.request(method, url).send().await.unwrap();
-        let status = response.status();
-        let text = response.text().await.unwrap();
-        assert!(status.is_success(), "{path}: {status} {text}");
-        serde_json::from_str(&text).unwrap_or_default()
+        send(self.client.request(method, url)).await
     }
 
     /// Address of this machine in the container network.
@@ -96,6 +94,47 @@ impl RealEngine {
         self.request(Method::GET, &format!("/containers/{id}/json"))
             .await
     }
+
+    /// Starts a container in the engine's default network that accepts connections at a port. Returns the container and
+    /// its address.
+    async fn start_neighbour(&self, image: &str, port: u16) -> (Value, IpAddr) {
+        // A test that fails leaves the container behind, so it ends by itself.
+        let serve = format!("timeout 600 git daemon --port={port} --base-path=/tmp");
+        let spec = json!({
+            "Image": image,
+            "Cmd": ["sh", "-c", serve],
+            "HostConfig": {"AutoRemove": true, "NetworkMode": "bridge"},
+        });
+        let create = self.client.post("http://engine/containers/create");
+        let container = send(create.json(&spec)).await;
+        let id = container["Id"].as_str().unwrap();
+        self.request(Method::POST, &format!("/containers/{id}/start"))
+            .await;
+        let inspected = self.inspect(&container).await;
+        let address = &inspected["NetworkSettings"]["Networks"]["bridge"]["IPAddress"];
+        let address: IpAddr = address.as_str().unwrap().parse().unwrap();
+        let began = Instant::now();
+        while TcpStream::connect((address, port)).await.is_err() {
+            assert!(began.elapsed() < TIMEOUT, "{inspected:#}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        (container, address)
+    }
+
+    async fn remove(&self, container: &Value) {
+        let id = container["Id"].as_str().unwrap();
+        self.request(Method::DELETE, &format!("/containers/{id}?force=true"))
+            .await;
+    }
+}
+
+/// Sends a request that the engine accepts. Returns the body.
+async fn send(request: reqwest::RequestBuilder) -> Value {
+    let response = request.send().await.unwrap();
+    let (status, url) = (response.status(), response.url().clone());
+    let text = response.text().await.unwrap();
+    assert!(status.is_success(), "{url}: {status} {text}");
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 /// Builds a root file system from this machine's programs, with an agent that plays scripts.
@@ -278,9 +317,10 @@ async fn real_containers_report_through_the_socket() {
 }
 
 /// Shell script that tries to reach services of the host, a neighbour and the metadata address: directly, and through the
-/// proxy of the run. `PORT` is a port of the host on which something listens. It leaves what it reached in `reached.txt`.
+/// proxy of the run. `PORT` is a port at which the host and the neighbour accept connections. It leaves what it reached in
+/// `reached.txt`.
 const PROBE: &str = r#"
-direct() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null && echo "direct $1:$2" >>reached.txt; }
+direct() { timeout 5 bash -c "exec 3<>/dev/tcp/$1/$2" 2>/dev/null && echo "direct $1:$2" >>reached.txt; }
 through() {
     exec 3<>"/dev/tcp/127.0.0.1/${HTTPS_PROXY##*:}"
     printf 'CONNECT %s:%s HTTP/1.1\r\n\r\n' "$1" "$2" >&3
@@ -291,69 +331,88 @@ through() {
 : >reached.txt
 for host in HOST NEIGHBOUR 169.254.169.254 127.0.0.1; do direct "$host" PORT; done
 direct 169.254.169.254 80
+[ -n "$HTTPS_PROXY" ] || exit 0
 for host in HOST NEIGHBOUR 169.254.169.254 127.0.0.1 localhost; do through "$host" PORT; done
 true
 "#;
+
+/// Runs the probe for a ticket, and returns the lines of what it reached.
+async fn run_probe(env: &TestEnv, key: &str) -> Vec<String> {
+    env.create_labelled_issue(key, "Add a feature");
+    let job = env.wait_for_job_end(key).await;
+    let comments = env.comments(key);
+    assert_eq!(job.state, JobState::Completed, "{comments:#?}");
+    let reached = env.repo().read_file(&job.branch, "reached.txt").unwrap();
+    reached.lines().map(str::to_owned).collect()
+}
+
+/// Imports an image whose agent runs the probe of the repository.
+async fn import_probing_image(engine: &RealEngine, image: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let scripts = dir.path().join("root/scripts");
+    std::fs::create_dir_all(&scripts).unwrap();
+    let probing = Script::new().pass([
+        ScriptStep::run("bash probe.sh"),
+        ScriptStep::write("feature.txt", "done\n"),
+    ]);
+    for key in ["ENG-4", "ENG-5"] {
+        probing.save(&scripts, key).unwrap();
+    }
+    engine.import(root_file_system(dir.path()), image).await;
+}
 
 #[requires("engine")]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_isolated_container_reaches_nothing_but_permitted_hosts() {
     let engine = RealEngine::require();
     let gateway = engine.gateway().await;
-    let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let neighbour = match gateway {
-        IpAddr::V4(gateway) => Ipv4Addr::from(u32::from(gateway) + 1),
-        IpAddr::V6(_) => Ipv4Addr::new(172, 17, 0, 2),
-    };
-    let probe = PROBE
-        .replace("HOST", &gateway.to_string())
-        .replace("NEIGHBOUR", &neighbour.to_string())
-        .replace("PORT", &port.to_string());
-    let image = tempfile::tempdir().unwrap();
-    let hostile = Script::new().pass([
-        ScriptStep::write("probe.sh", &probe),
-        ScriptStep::run("bash probe.sh"),
-        ScriptStep::write("feature.txt", "done\n"),
-    ]);
-    std::fs::create_dir_all(image.path().join("root/scripts")).unwrap();
-    hostile
-        .save(&image.path().join("root/scripts"), "ENG-4")
-        .unwrap();
-    let name = "agent-implement-runner:isolation-test";
-    engine.import(root_file_system(image.path()), name).await;
-    let env = TestEnv::with_options(TestEnvOptions {
+    let image = "agent-implement-runner:isolation-test";
+    import_probing_image(&engine, image).await;
+    let (neighbour, address) = engine.start_neighbour(image, port).await;
+    let options = |egress: Option<&str>| TestEnvOptions {
         session_hosts: true,
         omitted_flags: &["--docker-host"],
-        extra_flags: vec![
-            ("--runner-mode", "local".to_owned()),
-            ("--docker-host", engine.host.clone()),
-            ("--local-runner-image", name.to_owned()),
-        ],
+        extra_flags: [
+            ("--runner-mode", Some("local")),
+            ("--docker-host", Some(engine.host())),
+            ("--local-runner-image", Some(image)),
+            ("--local-egress", egress),
+        ]
+        .into_iter()
+        .filter_map(|(flag, value)| Some((flag, value?.to_owned())))
+        .collect(),
         external_ip: Some(gateway),
         ..TestEnvOptions::default()
-    })
-    .await;
-    env.create_labelled_issue("ENG-4", "Add a feature");
-    let job = env.wait_for_job_end("ENG-4").await;
-    let comments = env.comments("ENG-4");
-    assert_eq!(job.state, JobState::Completed, "{comments:#?}");
-    let pull = env.repo().pulls().remove(0);
-    let reached = env.repo().read_file(&pull.head, "reached.txt").unwrap();
-    let attempts: Vec<&str> = reached.lines().collect();
-    assert_eq!(attempts.len(), 5, "nothing directly: {reached}");
-    for attempt in attempts {
-        assert!(
-            attempt.trim().ends_with("HTTP/1.1 403 Forbidden"),
-            "{reached}"
-        );
-    }
+    };
+    let env = TestEnv::with_options(options(None)).await;
+    let probe = PROBE
+        .replace("HOST", &gateway.to_string())
+        .replace("NEIGHBOUR", &address.to_string())
+        .replace("PORT", &port.to_string());
+    let files = [("probe.sh", probe.as_str())];
+    env.repo().commit("main", &files, "Add the probe").unwrap();
+
+    let attempts = run_probe(&env, "ENG-4").await;
+    assert_eq!(attempts.len(), 5, "nothing directly: {attempts:#?}");
+    let is_refused = |attempt: &String| attempt.trim().ends_with("HTTP/1.1 403 Forbidden");
+    assert!(attempts.iter().all(is_refused), "{attempts:#?}");
     let refused = env.jobs("ENG-4").remove(0).refused_hosts;
-    assert!(
-        refused.contains(&format!("{gateway}:{port}")),
-        "{refused:?}"
-    );
+    for host in [gateway, address] {
+        let host = format!("{host}:{port}");
+        assert!(refused.contains(&host), "{refused:?}");
+    }
     assert_eq!(refused.len(), 5, "{refused:?}");
+
+    // The same probe reaches both from a container with the engine's network.
+    let env = env.restart_service(options(Some("open"))).await;
+    let attempts = run_probe(&env, "ENG-5").await;
+    for host in [gateway, address] {
+        let reached = format!("direct {host}:{port}");
+        assert!(attempts.contains(&reached), "{attempts:#?}");
+    }
+    engine.remove(&neighbour).await;
     drop(listener);
     env.finish().await;
 }
