@@ -238,10 +238,7 @@ impl Response {
     /// Creates a transient error about a request that the vendor refuses for the moment.
     pub fn refused_for_now(&self) -> VendorError {
         let (vendor, status) = (self.vendor, self.status);
-        let cause = match self.error_message() {
-            message if message.is_empty() => format!("{vendor} answered {status}"),
-            message => format!("{vendor} answered {status}: {message}"),
-        };
+        let cause = format!("{vendor} answered {status}: {}", self.error_message());
         VendorError::new(vendor, self.action, VendorErrorKind::Precondition(cause))
     }
 

@@ -11,14 +11,16 @@ pub(in crate::http) fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// Extracts the error message from a response body in the formats that vendors use. Returns nothing of a page, which a
-/// proxy or a load balancer wrote for a browser.
+/// Message in place of a page, which a proxy or a load balancer wrote for a browser.
+const PAGE: &str = "a web page instead of an error message";
+
+/// Extracts the error message from a response body in the formats that vendors use. Returns nothing of a page.
 pub(in crate::http) fn error_message(body: &[u8]) -> String {
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(body) else {
         let text = String::from_utf8_lossy(body);
         let text = text.trim_start_matches(|c: char| c.is_whitespace() || !is_visible(c));
         return xml_error(text).unwrap_or_else(|| match text.starts_with('<') {
-            true => String::new(),
+            true => PAGE.to_owned(),
             false => text.trim_end().to_owned(),
         });
     };
@@ -84,8 +86,8 @@ mod tests {
                 "NoSuchBucket: It does not exist",
             ),
             ("<Error><Code>SlowDown</Code></Error>", "SlowDown"),
-            ("<html><body>Bad gateway", ""),
-            ("\u{feff}\u{0}\r\n <!DOCTYPE html>\n<html>", ""),
+            ("<html><body>Bad gateway", PAGE),
+            ("\u{feff}\u{0}\r\n <!DOCTYPE html>\n<html>", PAGE),
             ("1 < 2", "1 < 2"),
             (" no ", "no"),
         ];

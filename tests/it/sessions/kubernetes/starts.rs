@@ -146,7 +146,7 @@ async fn a_foreign_job_of_the_same_name_is_not_adopted() {
 }
 
 /// Page of 200 kB with control characters.
-fn page() -> String {
+fn large_page() -> String {
     let words = "Blocked\u{0}\u{7}\u{1b}[31m @everyone\r\n".repeat(8_000);
     format!("\u{feff}\n<!DOCTYPE html>\n<html><title>Blocked</title>{words}</html>")
 }
@@ -187,8 +187,9 @@ async fn assert_sentences((call, action): (&str, &str)) {
         assert_sentence(refuse, is_passing, &sentence).await;
     }
     for status in [403, 409, 413, 500] {
-        let refuse = |env: &TestEnv| cluster(env).refuse_all_with_page(call, status, &page());
-        let sentence = format!("{action}: Kubernetes answered {status}");
+        let refuse = |env: &TestEnv| cluster(env).refuse_all_with_page(call, status, &large_page());
+        let page = "a web page instead of an error message";
+        let sentence = format!("{action}: Kubernetes answered {status}: {page}");
         assert_sentence(refuse, PASSING.contains(&status), &sentence).await;
     }
     let limited = InjectedFault::RateLimited(10 * MINUTE);
