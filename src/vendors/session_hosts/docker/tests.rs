@@ -135,7 +135,8 @@ async fn a_pull_goes_on_when_nobody_waits_for_it() {
     let finished = std::sync::Mutex::new(finished);
     let server = TestServer::start(move |request, _| {
         if request.path.contains("/images/create") {
-            finished.lock().unwrap().recv().unwrap();
+            // Without this, tasks that only this thread can run would wait, too.
+            tokio::task::block_in_place(|| finished.lock().unwrap().recv().unwrap());
             return StubReply::json(200, &json!({"status": "Download complete"}));
         }
         StubReply::json(404, &json!({"message": "No such image"}))
