@@ -135,7 +135,10 @@ async fn write_series(arguments: BackupArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_signal()?;
     let kept = usize::from(arguments.keep.max(1));
     let address = place.to_string();
-    let mut series = BackupSeries::open(place, &identity, kept, Clock::System).await?;
+    let report = |error: &SeriesError| {
+        eprintln!("agent-implement: renewing the lease of the place failed: {error}");
+    };
+    let mut series = BackupSeries::open(place, &identity, kept, Clock::System, report).await?;
     tokio::select! {
         error = add_backups(&mut series, &address, dir, every.unwrap_or_default()) => return Err(error),
         () = stop => {}

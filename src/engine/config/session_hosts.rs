@@ -1,6 +1,6 @@
 //! Configuration of session hosts and of the model credentials for sessions.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use domain::connection::CredentialSet;
@@ -92,11 +92,14 @@ impl ContainerEngine {
         has_host.then(|| ContainerEngine::Http(address.trim_end_matches('/').to_owned()))
     }
 
-    fn is_on_this_machine(&self) -> bool {
-        match self {
+    /// Whether the engine can mount folders of this service: it runs on this machine, or the path of the data directory
+    /// on its machine is known.
+    fn can_mount_data_dir(&self, data_dir_on_host: Option<&Path>) -> bool {
+        let is_on_this_machine = match self {
             ContainerEngine::Socket(_) => true,
             ContainerEngine::Http(address) => is_loopback(address),
-        }
+        };
+        is_on_this_machine || data_dir_on_host.is_some()
     }
 }
 
@@ -118,10 +121,10 @@ impl ContainersConfig {
         }
     }
 
-    /// Whether the engine can mount folders of this service: it runs on this machine, or the path of
-    /// the data directory on its machine is known.
-    pub(crate) fn can_mount_data_dir(&self) -> bool {
-        self.data_dir_on_host.is_some() || self.engine.is_on_this_machine()
+    /// Whether the engine can mount folders of this service.
+    fn can_mount_data_dir(&self) -> bool {
+        self.engine
+            .can_mount_data_dir(self.data_dir_on_host.as_deref())
     }
 }
 
@@ -200,7 +203,7 @@ impl Validator {
             || "DATA_DIR_ON_HOST must be an absolute path".to_owned(),
         );
         let engine = engine.unwrap_or_else(|_| ContainerEngine::Socket(DEFAULT_SOCKET.into()));
-        let can_mount = data_dir_on_host.is_some() || engine.is_on_this_machine();
+        let can_mount = engine.can_mount_data_dir(data_dir_on_host.as_deref());
         ContainersConfig {
             network: self.container_network(egress, hosts, can_mount),
             mirror_limit_mb: self.parse::<u32>(

@@ -113,14 +113,13 @@ impl Lease {
         timings: StandbyTimings,
     ) -> Result<(Self, BootTime), StartError> {
         let now = clock.now();
-        let lease_ms = u64::try_from(timings.lease.as_millis()).unwrap_or(u64::MAX);
+        let lease_ms = timings.lease_ms();
         let (record, tag) = match permitted_record(&place, &folder.identity).await? {
             None => (PlaceRecord::first(&folder.identity, lease_ms, now), None),
             Some((record, tag)) => {
-                let series = false;
                 let record = PlaceRecord {
                     lease_ms,
-                    series,
+                    series: false,
                     ..record
                 };
                 (record, Some(tag))

@@ -69,6 +69,11 @@ pub struct StandbyTimings {
 }
 
 impl StandbyTimings {
+    /// Duration of the lease for a record, in milliseconds.
+    fn lease_ms(&self) -> u64 {
+        u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// End of the lease for its holder, after a renewal that was sent at this time.
     fn end_of_lease(&self, sent: BootTime) -> BootTime {
         sent + self.lease.saturating_sub(self.margin)

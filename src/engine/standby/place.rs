@@ -4,9 +4,10 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
+
 use domain::secret::Secret;
 use domain::time::duration_text;
-use futures_util::future::try_join_all;
 use store::BackupError;
 use vendors::http::{Client, Redactor};
 use vendors::object_store::{Bucket, Folder, ObjectStore, ObjectStoreError, ObjectTag, Replaced};

@@ -1,7 +1,7 @@
 //! Series of whole backups in a place, written from outside of the service.
 //!
 //! The command that writes it holds the lease of the place, so that no other machine restores a backup while the service
-//! of this one may be working. The service does not know of the lease: if the command ends, it works on.
+//! of this one may be working. The service does not know of the lease: if the command ends, the service continues.
 
 use std::fs::File;
 use std::io::Seek;
@@ -56,10 +56,15 @@ pub struct BackupSeries {
     tag: Option<ObjectTag>,
     /// Number of backups that are kept.
     kept: usize,
+    /// Reports the first of several renewals that fail one after the other.
+    report: fn(&SeriesError),
+    /// Whether the last renewal failed.
+    is_failing: bool,
 }
 
 impl BackupSeries {
-    /// Opens the series of a data folder, or begins one in an empty place.
+    /// Opens the series of a data folder, or begins one in an empty place. `report` is called when renewals of the lease
+    /// begin to fail.
     ///
     /// # Errors
     /// If another service uses the place, or it cannot be read.
@@ -68,11 +73,11 @@ impl BackupSeries {
         identity: &StandbyIdentity,
         kept: usize,
         clock: Clock,
+        report: fn(&SeriesError),
     ) -> Result<Self, SeriesError> {
         let (record, tag) = match place.read_record().await? {
             None => {
-                let lease = StandbyTimings::default().lease.as_millis();
-                let lease_ms = u64::try_from(lease).unwrap_or(u64::MAX);
+                let lease_ms = StandbyTimings::default().lease_ms();
                 let record = PlaceRecord::first_of_series(identity, lease_ms, clock.now());
                 (record, None)
             }
@@ -93,6 +98,8 @@ impl BackupSeries {
             record,
             tag,
             kept,
+            report,
+            is_failing: false,
         })
     }
 
@@ -140,8 +147,12 @@ impl BackupSeries {
             tokio::select! {
                 result = &mut work => return Ok(result),
                 () = tokio::time::sleep(interval) => match self.renew().await {
-                    // The lease has time for other attempts, and the next backup reports what is wrong.
-                    Err(error) if !error.is_final() => {}
+                    // The lease has time for other attempts.
+                    Err(error) if !error.is_final() => {
+                        if !std::mem::replace(&mut self.is_failing, true) {
+                            (self.report)(&error);
+                        }
+                    }
                     renewed => renewed?,
                 },
             }
@@ -185,6 +196,7 @@ impl BackupSeries {
             let replaced = self.place.replace_record(&self.record, self.tag.as_ref());
             if let Replaced::Done(tag) = replaced.await? {
                 self.tag = Some(tag);
+                self.is_failing = false;
                 return Ok(());
             }
             // The answer to an earlier write may have been lost.

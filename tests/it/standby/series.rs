@@ -116,7 +116,7 @@ async fn a_series_of_backups_keeps_the_newest() {
     }
 }
 
-/// A machine whose backups go on is alive, and so may be its service. One that was killed is not, once its lease is over.
+/// While backups are written, the service of their machine may be working. The lease of a killed command ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_series_is_not_restored_while_it_is_written() {
     let machines = Machines::new().await;
@@ -147,6 +147,28 @@ async fn a_series_is_not_restored_while_it_is_written() {
     assert_eq!(code, 0, "{stdout}{stderr}");
     assert!(stdout.contains("Waiting until "), "{stdout}");
     assert!(stdout.contains("Restored "), "{stdout}");
+}
+
+/// The next backup, which would report it, may be hours away, and the lease ends meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_of_a_series_that_cannot_be_renewed_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, place) = (dir.path().join("data"), dir.path().join("place"));
+    std::fs::create_dir(&place).unwrap();
+    assert_eq!(ServiceProcess::start(&data, &[]).stop(), 0);
+    let mut backup = command(&["backup", "--every", "1h", "--to"]);
+    backup.arg(&place).arg("--data-dir").arg(&data);
+    backup.stderr(Stdio::piped());
+    let mut backup = SeriesProcess::start(backup);
+    backup.wait_for_backups(1);
+    std::fs::rename(&place, dir.path().join("unmounted")).unwrap();
+    let errors = BufReader::new(backup.child.stderr.take().unwrap());
+    let first = errors.lines().next().unwrap().unwrap();
+    assert!(
+        first.contains("renewing the lease of the place failed: "),
+        "{first}"
+    );
+    backup.kill();
 }
 
 /// A backup that is interrupted leaves no copy of the store in the data folder.

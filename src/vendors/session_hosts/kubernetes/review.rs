@@ -123,7 +123,7 @@ impl Kubernetes {
     }
 }
 
-/// Address that every cloud but a few serves credentials of the node at, by IPv4 and IPv6.
+/// Addresses at which most clouds serve the credentials of a node.
 const METADATA: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
