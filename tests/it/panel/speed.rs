@@ -24,27 +24,10 @@ const CATCH_UP: Duration = Duration::from_secs(7);
 const MAX_QUIET: u64 = 100_000;
 const MAX_BUSY: u64 = 1_000_000;
 
-/// Limits in milliseconds: time until a panel is shown after a cold start, and length of a task of the page until then and
-/// afterwards.
-struct Limits {
-    shown: f64,
-    loading_task: f64,
-    task: f64,
-}
-
-/// The target, for a machine that does nothing else.
-const TARGET: Limits = Limits {
-    shown: 1000.0,
-    loading_task: 100.0,
-    task: 100.0,
-};
-
-/// For a machine that runs other tests and builds beside this one.
-const SHARED: Limits = Limits {
-    shown: 3000.0,
-    loading_task: 500.0,
-    task: 350.0,
-};
+/// Maximum time until a panel is shown after a cold start, and maximum length of a task of the page, in milliseconds.
+/// They hold on a machine that does nothing else.
+const MAX_SHOWN: f64 = 1000.0;
+const MAX_TASK: f64 = 100.0;
 
 /// Observes long tasks from the next page on.
 const OBSERVE_TASKS: &str = "window.tasks = []; new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((one) => one.duration))).observe({ type: 'longtask', buffered: true });";
@@ -128,15 +111,15 @@ async fn measure(env: &TestEnv, browser: &Browser, panel: &str, loads: usize) ->
     }
 }
 
-fn check(panel: &str, figures: &Figures, limits: &Limits) {
+fn check_traffic(panel: &str, figures: &Figures) {
     assert!(figures.quiet <= MAX_QUIET, "{panel}: {figures:?}");
     assert!(figures.busy <= MAX_BUSY, "{panel}: {figures:?}");
-    assert!(figures.shown <= limits.shown, "{panel}: {figures:?}");
-    assert!(
-        figures.loading_task <= limits.loading_task,
-        "{panel}: {figures:?}"
-    );
-    assert!(figures.task <= limits.task, "{panel}: {figures:?}");
+}
+
+fn check_times(panel: &str, figures: &Figures) {
+    assert!(figures.shown <= MAX_SHOWN, "{panel}: {figures:?}");
+    assert!(figures.loading_task <= MAX_TASK, "{panel}: {figures:?}");
+    assert!(figures.task <= MAX_TASK, "{panel}: {figures:?}");
 }
 
 /// Lets 100 active runs report one after the other for a time.
@@ -155,15 +138,15 @@ async fn report(env: &TestEnv, time: Duration) {
     }
 }
 
-/// Views are shown quickly, and cost little traffic while nothing happens and while 100 runs report.
+/// Views cost little traffic while nothing happens and while 100 runs report.
 #[requires("browser")]
 #[tokio::test]
 async fn large_services_cost_little_traffic() {
     let env = busy_env().await;
     let browser = open_browser(&env).await;
     for panel in MEASURED_PANELS {
-        let figures = measure(&env, &browser, panel, 2).await;
-        check(panel, &figures, &SHARED);
+        let figures = measure(&env, &browser, panel, 1).await;
+        check_traffic(panel, &figures);
     }
     assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
     browser.quit().await;
@@ -184,7 +167,8 @@ async fn a_large_service_is_shown_within_a_second() {
         measured.push((panel, figures));
     }
     for (panel, figures) in &measured {
-        check(panel, figures, &TARGET);
+        check_traffic(panel, figures);
+        check_times(panel, figures);
     }
     browser.quit().await;
     env.stop().await;
