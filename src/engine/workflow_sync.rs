@@ -384,19 +384,22 @@ pub(super) async fn remedy(github: &GitHub, repo: &Repo, error: &VendorError) ->
     if !matches!(error.status(), Some(403 | 404)) {
         return None;
     }
-    let missing = match github
-        .missing_permissions(repo, &SYNC_PERMISSIONS)
-        .await
-        .ok()?
-    {
-        None => {
+    let missing = match github.missing_permissions(repo, &SYNC_PERMISSIONS).await {
+        Err(error) if error.is_not_found() => {
+            return Some(format!(
+                "The App is not installed on {repo}. Install it there, or correct the repository of the project, then \
+                 sync again."
+            ));
+        }
+        Err(_) => return None,
+        Ok(None) => {
             return Some(
                 "The token needs contents: write, pull_requests: write and workflows: write; a \
                  classic token needs the scopes repo and workflow."
                     .to_owned(),
             );
         }
-        Some(missing) => missing,
+        Ok(Some(missing)) => missing,
     };
     (!missing.is_empty()).then(|| {
         format!(

@@ -39,31 +39,72 @@ pub enum RepoTokenAccess {
     Write,
 }
 
+/// Part of the host's message about a permission that the App lacks.
+const LACKS_PERMISSION: &str = "not accessible by integration";
+
+/// Time for which an installation token has the permissions of the installation. A later token may have more: one
+/// keeps the permissions of the time of its creation.
+const PERMISSIONS_SETTLED: Duration = Duration::from_secs(60);
+
+/// Lifetime of an installation token.
+const INSTALLATION_TOKEN_LIFETIME: Duration = Duration::from_secs(60 * 60);
+
 /// Token for requests of the service about a repository.
 pub(super) struct AccessToken {
     token: Secret,
-    installation: Option<u64>,
+    installation: Option<Installed>,
+}
+
+/// Installation of a token.
+struct Installed {
+    id: u64,
+    expires_at: Timestamp,
 }
 
 impl AccessToken {
     /// Creates the token of an installation.
-    pub(super) fn of_installation(installation: u64, token: RepoToken) -> Self {
+    pub(super) fn of_installation(id: u64, token: RepoToken) -> Self {
         Self {
             token: token.token,
-            installation: Some(installation),
+            installation: Some(Installed {
+                id,
+                expires_at: token.expires_at,
+            }),
         }
+    }
+
+    fn installation_id(&self) -> Option<u64> {
+        self.installation.as_ref().map(|installed| installed.id)
+    }
+
+    /// Returns whether the host refused the token itself, or a permission that a newer token may have.
+    pub(super) fn is_refused(&self, outcome: &Result<Response, VendorError>) -> bool {
+        let Some(installed) = &self.installation else {
+            return false;
+        };
+        let age = INSTALLATION_TOKEN_LIFETIME.saturating_sub(installed.expires_at.since(now()));
+        let lacks_permission = || match outcome {
+            Ok(response) => {
+                response.status() == 403 && response.error_message().contains(LACKS_PERMISSION)
+            }
+            Err(error) => {
+                error.status() == Some(403) && error.to_string().contains(LACKS_PERMISSION)
+            }
+        };
+        let is_rejected = matches!(outcome, Err(error) if error.status() == Some(401));
+        is_rejected || age >= PERMISSIONS_SETTLED && lacks_permission()
     }
 
     /// Adds the token to a REST request.
     pub(super) fn authorize(&self, request: Request) -> Request {
         let request = request.bearer(self.token.expose());
-        request.account(accounts::rest(self.installation))
+        request.account(accounts::rest(self.installation_id()))
     }
 
     /// Adds the token to a GraphQL request. The GraphQL API has its own rate limit.
     pub(super) fn authorize_graphql(&self, request: Request) -> Request {
         let request = self.authorize(request);
-        request.account(accounts::graphql(self.installation))
+        request.account(accounts::graphql(self.installation_id()))
     }
 }
 
@@ -71,7 +112,8 @@ impl AccessToken {
 /// may leave out some of the owner's repositories.
 #[derive(Default)]
 pub(super) struct TokenCache {
-    /// By the owner's name in lower case.
+    /// By the owner's name; by owner and name for a repository that was transferred to another owner, whose
+    /// installation the host names for the former name as well. In lower case.
     installations: Mutex<HashMap<String, u64>>,
     tokens: Mutex<HashMap<u64, RepoToken>>,
 }
@@ -79,16 +121,24 @@ pub(super) struct TokenCache {
 impl TokenCache {
     fn installation(&self, repo: &Repo) -> Option<u64> {
         let cached = self.installations.lock();
-        cached
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&repo.owner.to_lowercase())
+        let cached = cached.unwrap_or_else(PoisonError::into_inner);
+        let of_repo = cached.get(&repo.to_string().to_lowercase());
+        of_repo
+            .or_else(|| cached.get(&repo.owner.to_lowercase()))
             .copied()
     }
 
-    fn set_installation(&self, repo: &Repo, id: u64) {
+    fn set_installation(&self, repo: &Repo, installation: &Installation) {
         let cached = self.installations.lock();
         let mut cached = cached.unwrap_or_else(PoisonError::into_inner);
-        cached.insert(repo.owner.to_lowercase(), id);
+        let (repo_key, owner_key) = (repo.to_string().to_lowercase(), repo.owner.to_lowercase());
+        let account = installation.account.as_ref();
+        if account.is_some_and(|account| account.login.to_lowercase() == owner_key) {
+            cached.remove(&repo_key);
+            cached.insert(owner_key, installation.id);
+        } else {
+            cached.insert(repo_key, installation.id);
+        }
     }
 
     pub(super) fn token(&self, installation: u64) -> Option<RepoToken> {
@@ -232,10 +282,11 @@ impl GitHub {
 
     /// Discards a token that the host rejected. Returns whether a new one can be requested.
     pub(super) fn invalidate_token(&self, access: &AccessToken) -> bool {
-        if let Some(id) = access.installation {
+        let id = access.installation_id();
+        if let Some(id) = id {
             self.inner.token_cache.set_token(id, None);
         }
-        access.installation.is_some()
+        id.is_some()
     }
 
     async fn mint(
@@ -264,9 +315,26 @@ impl GitHub {
         repo: &Repo,
         action: &'static str,
     ) -> Result<u64, VendorError> {
-        let id = self.installation(repo, action).await?.id;
-        self.inner.token_cache.set_installation(repo, id);
-        Ok(id)
+        let installation = self.installation(repo, action).await?;
+        self.inner.token_cache.set_installation(repo, &installation);
+        Ok(installation.id)
+    }
+
+    /// Looks up the installation of a repository that the host did not find with a cached one. Returns whether
+    /// another installation is responsible for it.
+    ///
+    /// # Errors
+    /// `is_not_found()` if the App is not installed on the repository.
+    pub(super) async fn has_other_installation(
+        &self,
+        repo: &Repo,
+        action: &'static str,
+    ) -> Result<bool, VendorError> {
+        if let ScmCredentials::Token(_) = &self.inner.credentials {
+            return Ok(false);
+        }
+        let cached = self.inner.token_cache.installation(repo);
+        Ok(Some(self.find_installation(repo, action).await?) != cached)
     }
 
     async fn installation(
@@ -327,8 +395,16 @@ fn now() -> Timestamp {
 #[derive(Deserialize)]
 struct Installation {
     id: u64,
+    /// Owner of the installation.
+    account: Option<Account>,
     #[serde(default)]
     permissions: HashMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Account {
+    #[serde(default)]
+    login: String,
 }
 
 #[derive(Deserialize)]

@@ -12,6 +12,8 @@ const ALLOW_ADDRESS: &str = "Add the service's address to the organization's IP 
 const AUTHORIZE: &str = "Authorize the token for the organization's single sign-on";
 const PERMIT: &str = "Give the GitHub App the permission actions: write and accept it for the installation; \
     a token needs the scope repo, a fine-grained one actions: write";
+pub(super) const INSTALL: &str =
+    "Install the App on the repository, or correct the repository of the project, then try again";
 const CHECK_SETTINGS: &str = "Check the workflow and the settings of the repository on its host";
 
 /// Phrases of the host's messages, in lower case, with their remedies. The first match applies.

@@ -259,8 +259,8 @@ impl GitHub {
             .await
     }
 
-    /// Sends a request that `authorize` adds the token to. After a 401 the token is discarded and the request
-    /// is sent once more with a new token, because a request with status 401 had no effect.
+    /// Sends a request that `authorize` adds the token to. If the host refuses the token, it is discarded and the
+    /// request is sent once more with a new one, because the refused request had no effect.
     async fn send_authorized(
         &self,
         repo: &Repo,
@@ -268,19 +268,14 @@ impl GitHub {
         authorize: fn(&auth::AccessToken, Request) -> Request,
     ) -> Result<Response, VendorError> {
         let request = with_api_headers(request);
+        let client = &self.inner.client;
         let access = self.access_token(repo, request.action()).await?;
-        match self
-            .inner
-            .client
-            .send(&authorize(&access, request.clone()))
-            .await
-        {
-            Err(error) if error.status() == Some(401) && self.invalidate_token(&access) => {
-                let access = self.access_token(repo, request.action()).await?;
-                self.inner.client.send(&authorize(&access, request)).await
-            }
-            outcome => outcome,
+        let outcome = client.send(&authorize(&access, request.clone())).await;
+        if access.is_refused(&outcome) && self.invalidate_token(&access) {
+            let access = self.access_token(repo, request.action()).await?;
+            return client.send(&authorize(&access, request)).await;
         }
+        outcome
     }
 
     /// Sends a request with a JSON body.

@@ -53,6 +53,10 @@ fn pull_json(number: u64, state: &str, merged: Option<&str>) -> Value {
     })
 }
 
+fn installation_of(id: u64, owner: &str) -> StubReply {
+    StubReply::json(200, &json!({"id": id, "account": {"login": owner}}))
+}
+
 /// Responds to the requests of the App's authentication and passes all others to `respond`.
 fn installed(
     request: &RecordedRequest,
@@ -60,7 +64,7 @@ fn installed(
     respond: impl FnOnce(&RecordedRequest) -> StubReply,
 ) -> StubReply {
     match request.path.as_str() {
-        "/repos/o/r/installation" => StubReply::json(200, &json!({"id": 7})),
+        "/repos/o/r/installation" => installation_of(7, "O"),
         "/app/installations/7/access_tokens" => {
             StubReply::json(201, &json!({"token": "ghs_1_a.b-c", "expires_at": expires}))
         }

@@ -15,6 +15,8 @@ use super::{GitHub, dispatch_errors};
 /// Maximum time by which the host's clock may be behind ours when runs are listed by creation time.
 const CLOCK_SKEW: Duration = Duration::from_secs(2 * 60);
 
+const DISPATCHING: &str = "dispatching the workflow";
+
 /// Status of a workflow run or job that has ended.
 pub(super) const COMPLETED: &str = "completed";
 
@@ -115,7 +117,7 @@ impl GitHub {
             ),
         );
         let send = |body: serde_json::Value| {
-            let request = Request::new("dispatching the workflow", Method::POST, &url)
+            let request = Request::new(DISPATCHING, Method::POST, &url)
                 .json(&body)
                 .accept_status(400)
                 .accept_status(403)
@@ -123,8 +125,17 @@ impl GitHub {
                 .accept_status(422);
             self.send(repo, request)
         };
-        let mut response =
-            send(json!({"ref": git_ref, "inputs": inputs, "return_run_details": true})).await?;
+        let body = json!({"ref": git_ref, "inputs": inputs, "return_run_details": true});
+        let mut response = send(body.clone()).await?;
+        if matches!(response.status(), 403 | 404) {
+            // The owner may have left this repository out of the App's installation, or transferred it.
+            match self.has_other_installation(repo, DISPATCHING).await {
+                Ok(true) => response = send(body).await?,
+                Err(error) if error.is_not_found() => return Err(not_installed(repo)),
+                // The refusal itself is explained.
+                Ok(false) | Err(_) => {}
+            }
+        }
         if response.status() == 400 {
             // Older enterprise servers reject unknown fields before they start anything.
             response = send(json!({"ref": git_ref, "inputs": inputs})).await?;
@@ -187,6 +198,15 @@ impl GitHub {
         let request =
             Request::new("cancelling the workflow run", Method::POST, url).accept_status(409);
         self.send(repo, request).await.map(drop)
+    }
+}
+
+/// Builds the error of a dispatch to a repository that the App's installation leaves out.
+fn not_installed(repo: &Repo) -> DispatchError {
+    DispatchError::Refused {
+        status: 404,
+        message: format!("the App is not installed on {repo}"),
+        remedy: dispatch_errors::INSTALL.to_owned(),
     }
 }
 

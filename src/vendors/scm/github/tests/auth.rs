@@ -1,6 +1,7 @@
 //! Tests of authentication and permissions.
 
 use super::*;
+use crate::http::now_millis;
 
 #[tokio::test]
 async fn caches_an_installation_token_until_shortly_before_its_expiry_or_a_401() {
@@ -138,6 +139,65 @@ async fn finds_the_installation_of_an_owner_once() {
     let lookups = paths.filter(|path| path.ends_with("/installation"));
     let expected = ["/repos/o/r/installation", "/repos/o/left-out/installation"];
     assert_eq!(lookups.collect::<Vec<_>>(), expected);
+}
+
+/// GitHub redirects requests about the former name of a transferred repository, so that they name its new owner.
+#[tokio::test]
+async fn a_transferred_repository_does_not_stand_for_its_former_owner() {
+    let server = TestServer::start(|request, _| match request.path.as_str() {
+        "/repos/o/moved/installation" => installation_of(8, "new-owner"),
+        "/app/installations/8/access_tokens" => StubReply::json(
+            201,
+            &json!({"token": "ghs_2", "expires_at": "2099-01-01T00:00:00Z"}),
+        ),
+        _ => installed(request, "2099-01-01T00:00:00Z", |_| {
+            StubReply::json(200, &run_json(1, "x"))
+        }),
+    })
+    .await;
+    let github = with_app(&server);
+    let moved = Repo::new("o", "moved");
+    for repo in [&moved, &repo(), &moved, &repo()] {
+        github.workflow_run(repo, 1).await.unwrap();
+    }
+    let requests = server.requests();
+    let reads = requests.iter().filter(|one| one.path.ends_with("/runs/1"));
+    let tokens: Vec<_> = reads.map(|one| one.header("authorization")).collect();
+    let (new, former) = (Some("Bearer ghs_2"), Some("Bearer ghs_1_a.b-c"));
+    assert_eq!(tokens, [new, former, new, former]);
+    assert_eq!(requests.len(), 8);
+}
+
+/// A token keeps the permissions of its creation, so one that was created before a permission was accepted is replaced.
+#[tokio::test]
+async fn requests_a_new_token_for_a_permission_that_an_old_one_lacks() {
+    const REFUSAL: &str = "Resource not accessible by integration";
+    for (age_minutes, accepts_status, mints) in [(30, false, 2), (30, true, 2), (0, false, 1)] {
+        let expires = now_millis() + 60_000 * (60 - age_minutes) + 5_000;
+        let expires = Timestamp::from_millis(expires).to_string();
+        let server = TestServer::start(move |request, before| {
+            installed(request, &expires, |request| match before {
+                2 => StubReply::json(403, &json!({"message": REFUSAL})),
+                _ if request.path.ends_with("/dispatches") => {
+                    StubReply::Response(204, vec![], String::new())
+                }
+                _ => StubReply::json(200, &run_json(1, "x")),
+            })
+        })
+        .await;
+        let github = with_app(&server);
+        let is_ok = match accepts_status {
+            true => github
+                .dispatch_workflow(&repo(), "a.yml", "main", &RunInputs::new())
+                .await
+                .is_ok(),
+            false => github.workflow_run(&repo(), 1).await.is_ok(),
+        };
+        assert_eq!(is_ok, mints == 2);
+        let requests = server.requests().into_iter();
+        let minted = requests.filter(|one| one.path.ends_with("/access_tokens"));
+        assert_eq!(minted.count(), mints);
+    }
 }
 
 #[tokio::test]

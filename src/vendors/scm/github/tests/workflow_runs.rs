@@ -64,6 +64,62 @@ async fn returns_the_run_of_a_dispatch_or_a_remedy() {
     }
 }
 
+/// The token of the owner's installation is used without asking for each repository.
+#[tokio::test]
+async fn a_dispatch_to_a_repository_without_the_app_says_so() {
+    for status in [403, 404] {
+        let server = TestServer::start(move |request, _| match request.path.as_str() {
+            "/repos/o/left-out/installation" => StubReply::json(404, &json!({})),
+            path if path.contains("/left-out/") => {
+                StubReply::json(status, &json!({"message": "Not Found"}))
+            }
+            _ => installed(request, "2099-01-01T00:00:00Z", |_| {
+                StubReply::json(200, &run_json(1, "x"))
+            }),
+        })
+        .await;
+        let github = with_app(&server);
+        github.workflow_run(&repo(), 1).await.unwrap();
+        let left_out = Repo::new("o", "left-out");
+        let outcome = github
+            .dispatch_workflow(&left_out, "a.yml", "main", &RunInputs::new())
+            .await;
+        assert_eq!(
+            outcome.unwrap_err().to_string(),
+            "the App is not installed on o/left-out. Install the App on the repository, or correct the repository of \
+             the project, then try again"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_dispatch_to_a_transferred_repository_uses_the_installation_of_its_owner() {
+    let server = TestServer::start(|request, _| match request.path.as_str() {
+        "/repos/o/moved/installation" => installation_of(8, "new-owner"),
+        "/app/installations/8/access_tokens" => StubReply::json(
+            201,
+            &json!({"token": "ghs_2", "expires_at": "2099-01-01T00:00:00Z"}),
+        ),
+        path if path.contains("/moved/") => match request.header("authorization") {
+            Some("Bearer ghs_2") => StubReply::Response(204, vec![], String::new()),
+            _ => StubReply::json(404, &json!({"message": "Not Found"})),
+        },
+        _ => installed(request, "2099-01-01T00:00:00Z", |_| {
+            StubReply::json(200, &run_json(1, "x"))
+        }),
+    })
+    .await;
+    let github = with_app(&server);
+    github.workflow_run(&repo(), 1).await.unwrap();
+    let moved = Repo::new("o", "moved");
+    for _ in 0..2 {
+        let outcome = github
+            .dispatch_workflow(&moved, "a.yml", "main", &RunInputs::new())
+            .await;
+        assert_eq!(outcome, Ok(None));
+    }
+}
+
 #[tokio::test]
 async fn retries_a_dispatch_without_unknown_fields_on_an_older_host() {
     let server = TestServer::start(|_, before| match before {
