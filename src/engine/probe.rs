@@ -53,7 +53,7 @@ pub struct ConnectionStatus {
     pub result: ProbeResult,
 }
 
-/// Remaining request quota at a vendor.
+/// Remaining quota of requests or points at a vendor.
 #[derive(Debug, Clone)]
 pub struct VendorQuota {
     /// Vendor.
@@ -92,7 +92,11 @@ pub fn quotas(vendors: &Vendors) -> Vec<VendorQuota> {
         .iter()
         // The issues of GitHub share the accounts of the repository host.
         .filter(|account| account.system() != System::GitHub)
-        .map(|account| (Vendor::from(account.system()), account.quota()));
+        .flat_map(|account| {
+            let vendor = Vendor::from(account.system());
+            let quotas = account.quotas().into_iter();
+            quotas.map(move |quota| (vendor, quota))
+        });
     let github = vendors.github.iter().flat_map(|github| github.quotas());
     ticketing
         .chain(github.map(|quota| (Vendor::GitHub, quota)))

@@ -1,7 +1,8 @@
 //! Webhooks of the ticketing systems, which make the poll run early.
 //!
 //! An event only notifies; the poll reads the state. A few events in a row each cause a poll at once. A burst
-//! causes a poll per second: the vendor counts each one.
+//! causes a poll per second: the vendor counts each one. While little of a vendor's quota is left, events wait for the
+//! regular poll, so that the quota lasts for it and for comments and markers.
 
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use crate::app::App;
 use domain::issue::System;
 use store::crash_injection::CrashPoint;
 use store::{StoreResult, webhook_deliveries};
+use vendors::http::now_millis;
+use vendors::ticketing::TicketingClient;
 
 use super::periodic_task::ShutdownSignal;
 
@@ -22,6 +25,9 @@ const POLLS_AT_ONCE: u32 = 5;
 
 /// Minimum time between two polls that events caused. An action of a person often causes several events.
 const MIN_POLL_GAP: Duration = Duration::from_millis(50);
+
+/// Time after which quotas are compared again with what is needed.
+const QUOTA_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum delay of Jira's search index after its events.
 const INDEX_LAG: Duration = Duration::from_secs(4);
@@ -68,6 +74,9 @@ pub(super) async fn run(app: App, stop: ShutdownSignal) {
         let mut limiter = PollLimiter::default();
         loop {
             app.live.notifiers.ticket_event.notified().await;
+            while !are_quotas_plentiful(&app) {
+                sleep(QUOTA_CHECK_INTERVAL).await;
+            }
             app.live.notifiers.poll.notify_one();
             sleep_until(limiter.next_after(Instant::now())).await;
         }
@@ -85,6 +94,14 @@ pub(super) async fn run(app: App, stop: ShutdownSignal) {
         () = delayed => {}
         () = stop.requested() => {}
     }
+}
+
+/// Returns whether enough of each ticketing system's quota is left for a poll beside the regular ones.
+fn are_quotas_plentiful(app: &App) -> bool {
+    let is_polled = |system| app.live.poll_snapshots.is_polled(system);
+    let accounts = app.vendors.ticketing_in_use(is_polled);
+    let mut quotas = accounts.flat_map(TicketingClient::quotas);
+    quotas.all(|quota| quota.is_plentiful(now_millis()))
 }
 
 /// Limiter of the polls that events cause.

@@ -149,7 +149,10 @@ async fn a_working_connection_is_ok_and_names_the_account() {
         .iter()
         .map(|quota| quota["account"].as_str().unwrap())
         .collect();
-    assert_eq!(accounts, ["Linear", "Jira", "GitHub app"]);
+    assert_eq!(
+        accounts,
+        ["Linear", "Linear complexity", "Jira", "GitHub app"]
+    );
     let linear = &status["quota"][0];
     assert_eq!(linear["limit"], 5000);
     assert!(linear["remaining"].as_u64().unwrap() < 5000, "{linear}");

@@ -332,3 +332,44 @@ async fn a_burst_of_events_causes_few_polls() {
     assert!(polls <= 6 + burst.as_secs(), "{polls} polls in {burst:?}");
     env.finish().await;
 }
+
+/// The rest of a quota is kept for the regular poll and for what the service writes to tickets.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_wait_while_little_of_a_quota_is_left() {
+    let env = env_with_webhooks().await;
+    let polls = || env.app.live.heartbeats.polls();
+    let client = reqwest::Client::new();
+    let post = async |delivery: &str| {
+        let body = linear_event("ENG", env.app.core.now());
+        let request = client
+            .post(format!("{}{LINEAR}", env.address))
+            .header("linear-signature", signature(&body))
+            .header("linear-delivery", delivery);
+        let answer = send_checked(request.body(body)).await;
+        assert_eq!(answer.body, json!({"queued": true}));
+    };
+    let linear = env.vendors.linear();
+    linear.set_points(100_000, 49_000);
+    let before = polls();
+    post("the first").await;
+    env.wait_until("a poll, whose answer has the quota", || polls() > before)
+        .await;
+    let status = env.admin_get("/api/admin/config-status").await;
+    let quotas = status["quota"].as_array().unwrap();
+    let points = quotas
+        .iter()
+        .find(|one| one["account"] == "Linear complexity");
+    let left = points.unwrap()["remaining"].as_u64().unwrap();
+    assert!((1..49_000).contains(&left), "{status:#}");
+
+    post("the second").await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(polls(), before + 1);
+    linear.set_points(100_000, 100_000);
+    env.admin_post("/api/poll", json!({})).await;
+    env.wait_until("the requested poll and that of the event", || {
+        polls() == before + 3
+    })
+    .await;
+    env.finish().await;
+}

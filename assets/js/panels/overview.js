@@ -55,7 +55,7 @@ const part = (title, some, href, total, [emptyTitle, emptyText], row) => section
 	some.length ? rows(some, row) : empty(emptyTitle, emptyText));
 
 const quota = ({ account, limit, remaining, resetAt }) => limit !== null && remaining !== null && h("div.quota", { key: account },
-	account, meter(limit - remaining, limit, `${remaining} of ${limit} requests left`), h("span.muted.num", `${number(remaining)} left`), resetAt && muted(ago(resetAt)));
+	account, meter(limit - remaining, limit, `${remaining} of ${limit} left`), h("span.muted.num", `${number(remaining)} left`), resetAt && muted(ago(resetAt)));
 
 /** Steps from an empty service to the first pull request, and whether each is done. @param {Record<string, any>} data @returns {Promise<[string, boolean, any][] | null>} Null if all are done. */
 async function setupOf({ config, mappings, recent }) {

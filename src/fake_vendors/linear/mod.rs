@@ -58,11 +58,28 @@ struct Inner {
     uploads_url: String,
 }
 
-/// Hourly request quota, shared by all keys of one user.
+/// Complexity points per hour. Ten times Linear's, because demos and tests poll every second.
+const POINTS_PER_HOUR: u64 = 30_000_000;
+
+/// Hourly quotas of requests and of complexity points, shared by all keys of one user.
 struct Quota {
     limit: u64,
     used: u64,
+    points_limit: u64,
+    points_used: u64,
     reset: i64,
+}
+
+impl Quota {
+    fn new(limit: u64, points_limit: u64) -> Self {
+        Self {
+            limit,
+            used: 0,
+            points_limit,
+            points_used: 0,
+            reset: 0,
+        }
+    }
 }
 
 impl FakeLinear {
@@ -76,11 +93,7 @@ impl FakeLinear {
             model: PersistedModel::open(dir.join("linear.json"))?,
             schema: Schema::parse(include_str!("schema.graphql"))?,
             key: Mutex::new(key.to_owned()),
-            quota: Mutex::new(Quota {
-                limit: 5_000,
-                used: 0,
-                reset: 0,
-            }),
+            quota: Mutex::new(Quota::new(5_000, POINTS_PER_HOUR)),
             base_url: base,
             webhook_target: Mutex::default(),
             webhook_sender: WebhookSender::start(),
@@ -99,13 +112,17 @@ impl FakeLinear {
         *lock(&self.0.key) = key.to_owned();
     }
 
-    /// Sets the number of requests allowed per hour, and restarts the hour.
+    /// Sets the number of requests allowed per hour, lifts the limit of complexity points, and restarts the hour.
     pub fn set_quota(&self, requests_per_hour: u64) {
-        *lock(&self.0.quota) = Quota {
-            limit: requests_per_hour,
-            used: 0,
-            reset: 0,
-        };
+        *lock(&self.0.quota) = Quota::new(requests_per_hour, u64::MAX);
+    }
+
+    /// Sets the number of complexity points allowed per hour and of those that are left, and restarts the hour.
+    pub fn set_points(&self, points_per_hour: u64, left: u64) {
+        let mut quota = lock(&self.0.quota);
+        *quota = Quota::new(quota.limit, points_per_hour);
+        quota.points_used = points_per_hour - left;
+        quota.reset = clock::now_ms() + HOUR_MS;
     }
 
     pub(crate) fn keep_in_memory(&self) {
@@ -192,10 +209,15 @@ impl FakeLinear {
             Err(left) => return self.rate_limited_response(left),
         };
         let (reply, complexity) = self.evaluate(request);
+        let (points_limit, points_left) = {
+            let quota = lock(&self.0.quota);
+            let left = quota.points_limit - quota.points_used;
+            (quota.points_limit, left)
+        };
         quota_headers(reply, limit, remaining, reset)
             .header("x-complexity", complexity)
-            .header("x-ratelimit-complexity-limit", 3_000_000)
-            .header("x-ratelimit-complexity-remaining", 2_900_000)
+            .header("x-ratelimit-complexity-limit", points_limit)
+            .header("x-ratelimit-complexity-remaining", points_left)
             .header("x-ratelimit-complexity-reset", reset)
     }
 
@@ -230,7 +252,7 @@ impl FakeLinear {
         let mut quota = lock(&self.0.quota);
         if quota.reset <= now {
             quota.reset = now + HOUR_MS;
-            quota.used = 0;
+            (quota.used, quota.points_used) = (0, 0);
         }
         if quota.used >= quota.limit {
             let left = u64::try_from(quota.reset - now).unwrap_or(0);
@@ -271,7 +293,22 @@ impl FakeLinear {
             );
             return error_reply(message, "INPUT_ERROR");
         }
+        if !self.take_points(complexity) {
+            return error_reply("Rate limit exceeded".into(), "RATELIMITED");
+        }
         (self.execute_plan(&plan), complexity)
+    }
+
+    /// Takes complexity points from the quota. Returns whether there were as many.
+    fn take_points(&self, complexity: u64) -> bool {
+        let mut quota = lock(&self.0.quota);
+        let used = quota.points_used.saturating_add(complexity);
+        if used > quota.points_limit {
+            quota.points_used = quota.points_limit;
+            return false;
+        }
+        quota.points_used = used;
+        true
     }
 
     fn execute_plan(&self, plan: &QueryPlan) -> HttpResponse {

@@ -20,14 +20,20 @@ pub const LONGEST_PAUSE: Duration = Duration::from_secs(2 * 60 * 60);
 
 const LONGEST_PAUSE_MS: u64 = LONGEST_PAUSE.as_millis() as u64;
 
+/// Period of the vendors' quotas.
+const QUOTA_PERIOD_MS: u64 = 60 * 60 * 1000;
+
+/// Account of the complexity points of a vendor that counts them beside the requests.
+const COMPLEXITY: &str = "complexity";
+
 /// Quota of an account, as of the last response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Quota {
     /// Account, for vendors with several limits; otherwise empty.
     pub account: String,
-    /// Number of requests per period.
+    /// Number of requests or points per period.
     pub limit: Option<u64>,
-    /// Number of requests left in this period.
+    /// Number of requests or points left in this period.
     pub remaining: Option<u64>,
     /// End of the period, in milliseconds since the epoch.
     pub reset_at: Option<u64>,
@@ -44,10 +50,21 @@ impl Quota {
         self.limited_until.is_some_and(|until| until > now)
     }
 
+    /// Returns whether more than half of what an even use would have left until the end of the period is left. An
+    /// unknown quota is plentiful.
+    pub fn is_plentiful(&self, now: u64) -> bool {
+        let left = self.reset_at.map(|reset| reset.saturating_sub(now));
+        let left = left.unwrap_or(QUOTA_PERIOD_MS).min(QUOTA_PERIOD_MS);
+        left == 0 || self.remaining_permille() * QUOTA_PERIOD_MS > 500 * left
+    }
+
     /// Returns the remaining share of the quota in thousandths. An unknown quota counts as full.
     fn remaining_permille(&self) -> u64 {
         match (self.remaining, self.limit) {
-            (Some(remaining), Some(limit)) if limit > 0 => remaining.saturating_mul(1000) / limit,
+            (Some(remaining), Some(limit)) if limit > 0 => {
+                let permille = u128::from(remaining) * 1000 / u128::from(limit);
+                permille.min(1000) as u64
+            }
             _ => 1000,
         }
     }
@@ -79,9 +96,14 @@ impl RateLimiter {
             .filter(|until| *until > now_millis())
     }
 
-    /// Records the quota from response headers.
+    /// Records the quotas from response headers.
     pub(super) fn record_headers(&self, account: &str, headers: &HeaderMap) {
-        let Some(current) = QuotaHeaders::requests(headers) else {
+        self.record(account, QuotaHeaders::requests(headers));
+        self.record(COMPLEXITY, QuotaHeaders::group(headers, "complexity-"));
+    }
+
+    fn record(&self, account: &str, current: Option<QuotaHeaders>) {
+        let Some(current) = current else {
             return;
         };
         self.with_quota(account, |quota| {
@@ -380,6 +402,53 @@ mod tests {
         limiter.record_accepted("b");
         limiter.set_limited("b", &headers(&[]), DEFAULT_PAUSE);
         assert!(limiter.limits()[1].since > before);
+    }
+
+    #[test]
+    fn a_quota_is_plentiful_while_half_of_an_even_use_is_left() {
+        const MINUTE: u64 = 60_000;
+        let now = 1_800_000_000_000;
+        let rows = [
+            (Some(3_000_000), Some(60), true),
+            (Some(1_510_000), Some(60), true),
+            (Some(1_490_000), Some(60), false),
+            (Some(1_490_000), Some(50), true),
+            (Some(100_000), Some(10), false),
+            (Some(300_000), Some(10), true),
+            (Some(0), Some(1), false),
+            // Of a period that has ended, of one that is too long for an hour, and without an end.
+            (Some(0), Some(0), true),
+            (Some(1_510_000), Some(300), true),
+            (Some(1_490_000), None, false),
+            (None, None, true),
+        ];
+        for (remaining, minutes, expected) in rows {
+            let quota = Quota {
+                limit: Some(3_000_000),
+                remaining,
+                reset_at: minutes.map(|minutes| now + minutes * MINUTE),
+                ..Quota::default()
+            };
+            assert_eq!(quota.is_plentiful(now), expected, "{quota:?}");
+        }
+    }
+
+    #[test]
+    fn records_requests_and_points_as_two_accounts() {
+        let limiter = RateLimiter::default();
+        let pairs = [
+            ("x-ratelimit-requests-limit", "5000"),
+            ("x-ratelimit-requests-remaining", "4900"),
+            ("x-ratelimit-complexity-limit", "3000000"),
+            ("x-ratelimit-complexity-remaining", "12000"),
+            ("x-ratelimit-complexity-reset", "1800000045000"),
+        ];
+        limiter.record_headers("", &headers(&pairs));
+        let quotas = limiter.quotas().into_iter();
+        let left: Vec<_> = quotas.map(|one| (one.account, one.remaining)).collect();
+        let expected = [("", Some(4900)), (COMPLEXITY, Some(12_000))];
+        assert_eq!(left, expected.map(|(name, left)| (name.to_owned(), left)));
+        assert_eq!(limiter.scarcest_quota().account, COMPLEXITY);
     }
 
     #[test]

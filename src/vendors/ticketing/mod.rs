@@ -375,12 +375,21 @@ impl TicketingClient {
         }
     }
 
-    /// Returns the remaining rate limit of the account.
+    /// Returns the rate limit with the least remaining share.
     pub fn quota(&self) -> Quota {
         match self {
             TicketingClient::Linear(linear) => linear.quota(),
             TicketingClient::Jira(jira) => jira.quota(),
             TicketingClient::GitHub(github) => github.quota(),
+        }
+    }
+
+    /// Returns all rate limits.
+    pub fn quotas(&self) -> Vec<Quota> {
+        match self {
+            TicketingClient::Linear(linear) => linear.quotas(),
+            TicketingClient::Jira(jira) => jira.quotas(),
+            TicketingClient::GitHub(github) => github.quotas(),
         }
     }
 

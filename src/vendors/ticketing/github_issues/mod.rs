@@ -68,6 +68,11 @@ impl GitHubIssues {
         self.github.quota()
     }
 
+    /// Returns all rate limits.
+    pub fn quotas(&self) -> Vec<Quota> {
+        self.github.quotas()
+    }
+
     /// Returns the name of the authenticated user or App.
     ///
     /// # Errors

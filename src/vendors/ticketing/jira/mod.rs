@@ -178,9 +178,14 @@ impl Jira {
         self.client.availability()
     }
 
-    /// Returns the remaining rate limit of the account.
+    /// Returns the rate limit with the least remaining share.
     pub fn quota(&self) -> Quota {
         self.client.quota()
+    }
+
+    /// Returns all rate limits.
+    pub fn quotas(&self) -> Vec<Quota> {
+        self.client.quotas()
     }
 
     /// Returns the name of the account and the address of the site.

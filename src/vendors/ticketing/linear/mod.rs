@@ -19,6 +19,9 @@ mod stage_labels;
 mod teams;
 mod ticket;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -37,13 +40,15 @@ const MAX_BODY: usize = 64 << 20;
 /// Address below which files that people upload are.
 const UPLOADS_URL: &str = "https://uploads.linear.app";
 
-/// Client of an account at Linear. Clones share the token.
+/// Client of an account at Linear. Clones share the token and what polls have learned.
 #[derive(Clone)]
 pub struct Linear {
     client: Client,
     endpoint: String,
     auth: Auth,
     uploads: UploadHost,
+    /// Number of issues that the first page of a poll asks for.
+    first_page_size: Arc<AtomicUsize>,
 }
 
 impl Linear {
@@ -55,6 +60,7 @@ impl Linear {
             client,
             endpoint: format!("{api_url}/graphql"),
             uploads: UploadHost::new(UPLOADS_URL),
+            first_page_size: Arc::new(AtomicUsize::new(snapshot::PAGE_SIZE)),
         }
     }
 
@@ -151,9 +157,14 @@ impl Linear {
         self.client.availability()
     }
 
-    /// Returns the remaining rate limit of the account.
+    /// Returns the rate limit with the least remaining share.
     pub fn quota(&self) -> Quota {
         self.client.quota()
+    }
+
+    /// Returns all rate limits.
+    pub fn quotas(&self) -> Vec<Quota> {
+        self.client.quotas()
     }
 
     /// Returns the name of the account and of its organization.

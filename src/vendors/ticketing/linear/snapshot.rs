@@ -1,6 +1,7 @@
 //! Poll of all flagged issues: one request per page, independent of the number of mappings.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::Ordering;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -24,7 +25,11 @@ use crate::ticketing::sanitized_title;
 
 /// Number of issues per page. With the fields of [`PAGE`], more would exceed the limit of 10,000
 /// complexity points per query.
-const PAGE_SIZE: usize = 250;
+pub(super) const PAGE_SIZE: usize = 250;
+
+/// Number of issues beyond those of the last poll, and a quarter of them, that the first page has room for. Linear counts
+/// the issues that a page has room for and not those that it returns.
+const PAGE_MARGIN: usize = 25;
 
 /// Minimum number of issues per page. Linear does not document its complexity calculation exactly; after a
 /// rejection as too complex the page size is halved, down to this value.
@@ -95,11 +100,13 @@ impl Linear {
         // An issue may move to a later page between two requests.
         let mut seen = HashSet::new();
         let mut after: Option<String> = None;
-        let mut page_size = PAGE_SIZE;
+        let mut page_size = self.first_page_size.load(Ordering::Relaxed);
+        let mut largest_page = PAGE_SIZE;
         for _ in 0..MAX_PAGES {
             let read = match page(self, page_size, after.as_deref(), &extras).await {
                 Err(error) if is_too_complex(&error) && page_size > MIN_PAGE_SIZE => {
                     page_size /= 2;
+                    largest_page = page_size;
                     continue;
                 }
                 Err(error) if error.status() == Some(422) && extras.comments.is_some() => {
@@ -129,8 +136,11 @@ impl Linear {
             }
             after = page.page_info.next();
             if after.is_none() {
+                let size = (seen.len() * 5 / 4 + PAGE_MARGIN).min(PAGE_SIZE);
+                self.first_page_size.store(size, Ordering::Relaxed);
                 break;
             }
+            page_size = largest_page;
         }
         complete_relations(self, &mut incomplete).await?;
         let completed = incomplete.into_iter();

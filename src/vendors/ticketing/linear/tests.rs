@@ -114,6 +114,33 @@ async fn polls_with_one_request_per_page_and_reads_all_blockers() {
     assert_eq!(snapshot.issues[1].stage, Stage::Implementing);
 }
 
+/// Linear counts the issues that a page has room for.
+#[tokio::test]
+async fn a_poll_asks_for_little_more_than_the_one_before_has_found() {
+    let server = TestServer::start(|request, before| {
+        let first_number = request.json()["variables"]["after"]
+            .as_str()
+            .map_or(1, |_| 101);
+        let count = [3, 40, 100, 60][before];
+        let nodes = (first_number..first_number + count)
+            .map(|number| wire_issue(number, &["Agent-Implement"], json!([]), false))
+            .collect::<Vec<_>>();
+        data(json!({"issues": {"nodes": nodes,
+            "pageInfo": {"hasNextPage": before == 2, "endCursor": "p1"}}}))
+    })
+    .await;
+    let linear = client(&server);
+    for found in [3, 40, 160] {
+        let snapshot = linear.snapshot(&[], &CommentWatch::default()).await;
+        assert_eq!(snapshot.unwrap().issues.len(), found);
+    }
+    let requests = server.requests().into_iter();
+    let sizes: Vec<_> = requests
+        .map(|one| one.json()["variables"]["first"].as_u64().unwrap())
+        .collect();
+    assert_eq!(sizes, [250, 28, 75, 250]);
+}
+
 #[tokio::test]
 async fn halves_the_page_size_after_a_complexity_error() {
     let server = TestServer::start(|request, _| match request.json()["variables"]["first"].as_u64() {
