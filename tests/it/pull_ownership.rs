@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use domain::crypto::run_token::TokenAudience;
+use domain::feedback::PullRequestId;
 use domain::job::{Job, JobState};
 use engine::outbox_worker;
-use fake_vendors::FakeService;
+use fake_vendors::{CheckKind, CheckReport, FakeService};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use store::pull_feedback;
 
-use crate::test_env::{EngineMode, TestEnv, TestEnvOptions};
+use crate::test_env::{EngineMode, TestEnv, TestEnvOptions, mapping};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -34,6 +36,34 @@ fn manual_options() -> TestEnvOptions {
 
 fn job(env: &TestEnv) -> Job {
     env.jobs("ENG-1").pop().unwrap()
+}
+
+/// Checks may end while the run still works. Events about them are those of a foreign pull request until its result.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_of_the_pull_request_is_read_when_the_run_ends() {
+    let env = env_with_running_job().await;
+    let branch = job(&env).branch;
+    env.repo()
+        .commit(&branch, &[("a.txt", "a\n")], "A")
+        .unwrap();
+    let number = open_own_pull(&env);
+    let check = CheckReport {
+        url: None,
+        name: "test",
+        app: "github-actions",
+        kind: CheckKind::CheckRun,
+        conclusion: Some("failure"),
+        summary: "",
+        text: "",
+    };
+    env.repo().report_check(&branch, check).unwrap();
+    report(&env, json!({"prUrl": env.repo().pull_url(number)})).await;
+    env.tick().await;
+    let pull = PullRequestId::new(&mapping().target_repo(), number);
+    let known = env.store.read(|tx| pull_feedback::get_pull(tx, &pull));
+    let checks = known.unwrap().readiness.checks.unwrap();
+    assert_eq!((checks.failed, checks.total), (1, 1));
+    finish_run(env).await;
 }
 
 /// Posts a result with the job's own token. Returns the warnings of the response.

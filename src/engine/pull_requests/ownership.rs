@@ -60,11 +60,18 @@ pub(crate) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
             return Ok(vec![warning.to_owned()]);
         }
     };
-    if let Ok(pull) = &confirmed {
-        changed_files::read_after_run(app, PullRequestId::new(&job.repo, pull.number)).await?;
+    let pull = confirmed.as_ref().ok();
+    let pull = pull.map(|pull| PullRequestId::new(&job.repo, pull.number));
+    if let Some(pull) = &pull {
+        changed_files::read_after_run(app, pull.clone()).await?;
     }
     let (report, warnings) = with_confirmed_pull(&held.report, confirmed);
     run_monitor::apply_event(&app.core, job, JobEvent::ResultReported { report }).await?;
+    // Until now events about it were those of a foreign pull request.
+    app.live
+        .reconciliation
+        .note_changed(pull.into_iter().collect());
+    app.live.notifiers.follow_up.notify_one();
     Ok(warnings)
 }
 

@@ -8,15 +8,16 @@ use domain::ids::Repo;
 use domain::time::Timestamp;
 use store::{StoreResult, pull_feedback};
 use vendors::http::VendorError;
-use vendors::scm::{GitHub, OpenPullRequest, PullRequestReport, PullRequestSelection};
+use vendors::scm::{GitHub, PullRequestReport, PullRequestSelection};
 
 /// State of one pull request as GitHub reported it.
 struct Report {
     pull: PullRequestId,
-    /// Creation time and draft flag, if the pull requests were listed.
-    listed: Option<(Timestamp, bool)>,
+    /// Creation time, if the pull requests were listed.
+    created_at: Option<Timestamp>,
     /// Status in the store before the pull requests were listed.
     status_before: Option<PullRequestStatus>,
+    is_draft: bool,
     readiness: PullRequestReadiness,
 }
 
@@ -29,12 +30,12 @@ impl Report {
         };
         let has_moved = sha(&self.readiness) != sha(&record.readiness);
         PullRequestRecord {
-            status: match self.listed {
+            status: match self.created_at {
                 Some(_) => PullRequestStatus::Open,
                 None => record.status,
             },
-            created_at: self.listed.map(|(at, _)| at).or(record.created_at),
-            draft: self.listed.map(|(_, draft)| draft).or(record.draft),
+            created_at: self.created_at.or(record.created_at),
+            draft: Some(self.is_draft),
             head_seen_at: if has_moved {
                 Some(now)
             } else {
@@ -95,21 +96,22 @@ fn may_be_readable_in_parts(error: &VendorError) -> bool {
 }
 
 /// State of a pull request that is listed as open.
-pub(super) struct ListedReport<'a> {
+pub(super) struct ListedReport {
     pub pull: PullRequestId,
-    pub listed: &'a OpenPullRequest,
+    pub created_at: Timestamp,
     /// Status in the store before the list was read.
     pub status_before: PullRequestStatus,
-    pub readiness: PullRequestReadiness,
+    pub report: PullRequestReport,
 }
 
 /// Stores the state of pull requests that are listed as open. One whose end was stored meanwhile stays as it is.
-pub(super) async fn store_listed(app: &App, reports: Vec<ListedReport<'_>>) -> StoreResult<()> {
-    let reports = reports.into_iter().map(|report| Report {
-        pull: report.pull,
-        listed: Some((report.listed.created_at, report.listed.draft)),
-        status_before: Some(report.status_before),
-        readiness: report.readiness,
+pub(super) async fn store_listed(app: &App, reports: Vec<ListedReport>) -> StoreResult<()> {
+    let reports = reports.into_iter().map(|listed| Report {
+        pull: listed.pull,
+        created_at: Some(listed.created_at),
+        status_before: Some(listed.status_before),
+        is_draft: listed.report.is_draft,
+        readiness: listed.report.readiness,
     });
     store(app, reports.collect()).await
 }
@@ -130,8 +132,9 @@ async fn update_all(
     let reports = read(github, repo, &selection).await;
     let states = reports.found.into_iter().map(|(pull, report)| Report {
         pull,
-        listed: None,
+        created_at: None,
         status_before: None,
+        is_draft: report.is_draft,
         readiness: report.readiness,
     });
     store(app, states.collect()).await?;

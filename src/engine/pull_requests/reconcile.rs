@@ -124,12 +124,12 @@ async fn store_reports(
     before: &BTreeMap<u64, TrackedPull>,
 ) -> StoreResult<()> {
     let (mut feedback, mut files, mut states) = (Vec::new(), Vec::new(), Vec::new());
-    for (pull, report) in reports {
+    for (pull, mut report) in reports {
         let listed = open.get(&pull.number).copied();
         let Some(TrackedPull { status, .. }) = before.get(&pull.number) else {
             continue;
         };
-        if let Some(seen) = report.feedback {
+        if let Some(seen) = report.feedback.take() {
             feedback.push(ReadFeedback {
                 pull: pull.clone(),
                 seen,
@@ -137,15 +137,15 @@ async fn store_reports(
                 status_before: status.clone(),
             });
         }
-        if let Some(changed) = report.paths {
+        if let Some(changed) = report.paths.take() {
             files.push((pull.clone(), changed));
         }
         if let Some(listed) = listed {
             states.push(ListedReport {
                 pull,
-                listed,
+                created_at: listed.created_at,
                 status_before: status.clone(),
-                readiness: report.readiness,
+                report,
             });
         }
     }

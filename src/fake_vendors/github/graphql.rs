@@ -173,9 +173,13 @@ impl Session<'_, '_> {
             allowed.map_err(|_| {
                 failure("FORBIDDEN", "Resource not accessible by integration".into())
             })?;
-            self.call
-                .host
-                .update_pull(&repo_path, *number, |pull| pull.draft = draft);
+            let host = &self.call.host;
+            host.update_pull(&repo_path, *number, |pull| pull.draft = draft);
+            let action = match draft {
+                true => "converted_to_draft",
+                false => "ready_for_review",
+            };
+            host.send_pull_webhook_of(&repo_path, *number, action);
         }
         Ok(Node::Payload(payload, Box::new(node)))
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::follow_up::next_second;
 use crate::gap_fill::set_paused;
-use crate::test_env::TestEnv;
+use crate::test_env::{TestEnv, mapping};
 
 /// Checks that a merge is refused by a rule, in the answer of the API and in the audit.
 async fn assert_refused(env: &TestEnv, number: u64, rule: &str, message: &str) {
@@ -242,6 +242,26 @@ async fn runs_drafts_pauses_and_feedback_refuse() {
     env.repo().add_review(number, "mia", "APPROVED", "");
     let message = "1 piece of feedback waits for a run";
     assert_refused(&env, number, "openFeedback", message).await;
+    env.finish().await;
+}
+
+/// The webhook is enough; the next sweep may be ten minutes away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draft_is_merged_once_it_is_ready() {
+    let env = auto_env().await;
+    let number = open_pull(&env, "ENG-1").await;
+    let (github, repo) = (
+        env.app.vendors.github.clone().unwrap(),
+        mapping().target_repo(),
+    );
+    let node = github.pull(&repo, number).await.unwrap().node_id;
+    github.set_draft(&repo, &node).await.unwrap();
+    settle(&env).await;
+    env.repo().add_review(number, "mia", "APPROVED", "");
+    assert_refused(&env, number, "draft", "it is a draft").await;
+    github.set_ready(&repo, &node).await.unwrap();
+    settle(&env).await;
+    assert!(is_merged(&env, number));
     env.finish().await;
 }
 

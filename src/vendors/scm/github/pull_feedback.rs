@@ -66,8 +66,6 @@ pub struct OpenPullRequest {
     pub number: u64,
     /// Description of the pull request.
     pub body: String,
-    /// Whether the pull request is a draft.
-    pub draft: bool,
     /// Time of the last update. Every new comment changes it.
     pub updated_at: Timestamp,
     /// Creation time.
@@ -115,8 +113,6 @@ impl GitHub {
 struct WireOpenPull {
     number: u64,
     body: Option<String>,
-    #[serde(default)]
-    draft: Option<bool>,
     updated_at: Timestamp,
     created_at: Timestamp,
     head: WireHead,
@@ -132,7 +128,6 @@ impl WireOpenPull {
         OpenPullRequest {
             number: self.number,
             body: self.body.unwrap_or_default(),
-            draft: self.draft.unwrap_or_default(),
             updated_at: self.updated_at,
             created_at: self.created_at,
             head_sha: self.head.sha,

@@ -8,7 +8,7 @@ use domain::feedback::{
 };
 
 /// Fields of one pull request. The counts cover all checks, whatever the page size is.
-pub(super) const FIELDS: &str = "mergeable mergeStateStatus reviewDecision \
+pub(super) const FIELDS: &str = "isDraft mergeable mergeStateStatus reviewDecision \
     headRefOid baseRefName baseRef { target { oid } } autoMergeRequest { enabledAt } \
     commits(last: 1) { nodes { commit { oid author { email } parents(first: 2) { nodes { oid } } } } } \
     latestOpinionatedReviews(first: 50) { nodes { state } } \
@@ -18,6 +18,7 @@ pub(super) const FIELDS: &str = "mergeable mergeStateStatus reviewDecision \
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReadinessNode {
+    pub(super) is_draft: bool,
     mergeable: String,
     merge_state_status: String,
     head_ref_oid: String,
@@ -208,7 +209,7 @@ mod tests {
     use super::*;
 
     fn readiness(fields: &Value) -> PullRequestReadiness {
-        let mut pull = json!({"mergeable": "UNKNOWN", "mergeStateStatus": "UNKNOWN",
+        let mut pull = json!({"isDraft": false, "mergeable": "UNKNOWN", "mergeStateStatus": "UNKNOWN",
             "headRefOid": "a1", "baseRefName": "main", "baseRef": null, "autoMergeRequest": null, "reviewDecision": null,
             "commits": {"nodes": [{"commit": {"oid": "a1", "author": {"email": "mia@example.com"},
                 "parents": {"nodes": [{"oid": "b2"}]}}}]},

@@ -67,6 +67,8 @@ impl PullRequestSelection {
 /// What was read of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequestReport {
+    /// Whether it is a draft.
+    pub is_draft: bool,
     /// State of the pull request and of its head commit.
     pub readiness: PullRequestReadiness,
     /// Feedback, if it was selected.
@@ -110,8 +112,10 @@ impl GitHub {
         let mut data: Data = self.graphql(repo, action, &query, &variables).await?;
         let report = |number: u64| {
             let key = format!("p{number}");
+            let state = data.readiness.remove(&key)?;
             let report = PullRequestReport {
-                readiness: data.readiness.remove(&key)?.translate(),
+                is_draft: state.is_draft,
+                readiness: state.translate(),
                 feedback: data.feedback.remove(&key).map(FeedbackNode::translate),
                 paths: data.files.remove(&key).map(FilesNode::translate),
             };
