@@ -84,3 +84,6 @@ pub fn default_max_iterations(provider: &ModelProvider) -> u32 {
         ModelProvider::Cloud { .. } => 2,
     }
 }
+
+/// Age of an issue's last change from which no other change has the same time. GitHub counts in seconds.
+pub const CHANGE_SETTLED_AFTER: Duration = Duration::from_secs(10);

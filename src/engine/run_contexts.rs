@@ -8,6 +8,7 @@ use domain::agent_choice::AgentChoice;
 use domain::decision::{Decision, DecisionOutcome, WaitReason};
 use domain::ids::IssueId;
 use domain::issue::{FlaggedIssue, IssueRef};
+use domain::limits::CHANGE_SETTLED_AFTER;
 use domain::string_arena::ArenaStr;
 use domain::time::Timestamp;
 use vendors::ticketing::TicketingClient;
@@ -40,6 +41,7 @@ pub(super) async fn add_choices(app: &App, account: &TicketingClient, issues: &m
         issue.issue.system == account.system() && issue.stage.requires_run()
     };
     let own: Vec<&mut FlaggedIssue> = issues.iter_mut().filter(is_own).collect();
+    let now = app.core.now();
     let mut known = std::mem::take(&mut *app.live.label_choices.lock());
     let is_unknown = |issue: &&&mut FlaggedIssue| {
         let known = known.get(&issue.issue.id);
@@ -64,7 +66,13 @@ pub(super) async fn add_choices(app: &App, account: &TicketingClient, issues: &m
         };
         if let Some(choice) = choice {
             issue.agent_choice = choice.1.clone();
-            current.insert(id.clone(), choice);
+            // Another label may be set within the same second, which GitHub counts in.
+            let settled = issue
+                .updated_at
+                .map(|updated| updated + CHANGE_SETTLED_AFTER);
+            if settled.is_none_or(|settled| settled < now) {
+                current.insert(id.clone(), choice);
+            }
         }
     }
     *app.live.label_choices.lock() = current;

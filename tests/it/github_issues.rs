@@ -175,6 +175,7 @@ async fn an_untrusted_label_takes_no_slot() {
         issue.add_label_as("mallory", TRIGGER);
     }
     labelled(&env.repo(), 6);
+    env.repo().age_issues(MINUTE);
     assert_eq!(decide(&env, "shop#6").await.0, "dispatched");
     // Who set the labels is known from the first poll. The sixth is the last that reads comments because of the dispatch.
     env.advance_clock(Duration::from_secs(24 * 60 * 60));
@@ -346,6 +347,7 @@ async fn a_usage_limit_applies_to_the_agent_that_a_label_chooses() {
         let env = manual_env(vec![mapping]).await;
         labelled(&env.repo(), 1).add_label("agent:codex");
         labelled(&env.repo(), 2);
+        env.repo().age_issues(MINUTE);
         let limit = ProviderLimit {
             until: env.app.core.now() + 120 * MINUTE,
             job: "01LIMITED".into(),

@@ -1,5 +1,7 @@
 //! In-process methods for what people do and see in the issues of a repository.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::GitHubInner;
@@ -97,6 +99,17 @@ impl FakeRepo {
             }
         });
         count
+    }
+
+    /// Moves the last updates of all issues into the past.
+    pub fn age_issues(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.update_model(|model| {
+            let repo = model.ensure_repo(&self.owner, &self.name);
+            for issue in &mut repo.issues {
+                issue.updated_at -= millis;
+            }
+        });
     }
 }
 

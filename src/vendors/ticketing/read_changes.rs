@@ -1,16 +1,13 @@
 //! Changed issues whose comments were read, for systems that need requests per issue.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use crate::http::now_millis;
 use domain::ids::IssueId;
 use domain::issue::{IssueRef, PollResult};
+use domain::limits::CHANGE_SETTLED_AFTER;
 use domain::ticket_comment::CommentWatch;
 use domain::time::Timestamp;
-
-/// Age of a change from which no other change has the same time. GitHub counts in seconds.
-const SETTLED_AFTER: Duration = Duration::from_secs(10);
 
 /// Times of the last change of issues whose comments were read since.
 #[derive(Default)]
@@ -36,13 +33,15 @@ impl ReadChanges {
 
     /// Records that the comments of issues were read after their last change.
     pub(super) fn record(&mut self, read: impl IntoIterator<Item = (IssueRef, Timestamp)>) {
-        let now = Timestamp::from_millis(now_millis());
-        let settled = read
-            .into_iter()
-            .filter(|(_, updated)| *updated + SETTLED_AFTER < now);
+        let settled = read.into_iter().filter(|(_, updated)| is_settled(*updated));
         self.0
             .extend(settled.map(|(issue, updated)| (issue.id, updated)));
     }
+}
+
+/// Returns whether no other change has the same time as a change that is read now.
+pub(super) fn is_settled(updated: Timestamp) -> bool {
+    updated + CHANGE_SETTLED_AFTER < Timestamp::from_millis(now_millis())
 }
 
 /// Last changes of the issues that a poll lists.

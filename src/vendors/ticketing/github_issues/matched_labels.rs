@@ -14,6 +14,7 @@ use domain::ids::{IssueId, Repo};
 use domain::mapping::ticket_match::TicketFacts;
 use domain::time::Timestamp;
 
+use super::super::read_changes::is_settled;
 use super::snapshot::{MappedRepo, PolledIssue};
 use super::{Connection, GitHubIssues, Label};
 
@@ -26,6 +27,8 @@ const MAX_AGE: Duration = Duration::from_secs(10 * 60);
 /// Known labels of an issue.
 pub(super) struct KnownLabels {
     updated_at: Timestamp,
+    /// Whether the labels were read so long after the update that no later one has the same time.
+    is_settled: bool,
     read_at: Instant,
     /// Names of the labels that mappings matched when they were read.
     wanted: Vec<String>,
@@ -36,6 +39,7 @@ pub(super) struct KnownLabels {
 impl KnownLabels {
     fn is_current(&self, updated_at: Timestamp, wanted: &[String], now: Instant) -> bool {
         self.updated_at == updated_at
+            && self.is_settled
             && self.wanted == wanted
             && now.saturating_duration_since(self.read_at) < MAX_AGE
     }
@@ -115,6 +119,7 @@ impl GitHubIssues {
             let wanted = group[polled.repo].matched_labels.clone();
             let labels = KnownLabels {
                 updated_at: polled.updated_at,
+                is_settled: is_settled(polled.updated_at),
                 read_at,
                 found: issue.labels_among(&wanted),
                 wanted,
@@ -164,8 +169,9 @@ mod tests {
     fn labels_are_read_again_after_an_update_another_match_and_ten_minutes() {
         let now = Instant::now();
         let wanted = vec!["repo:web".to_owned()];
-        let known = KnownLabels {
+        let mut known = KnownLabels {
             updated_at: Timestamp::EPOCH,
+            is_settled: true,
             read_at: now,
             wanted: wanted.clone(),
             found: Vec::new(),
@@ -181,5 +187,8 @@ mod tests {
             let at = now + Duration::from_secs(age);
             assert_eq!(known.is_current(updated_at, wanted, at), expected, "{age}");
         }
+        // Another label may have been set within the same second.
+        known.is_settled = false;
+        assert!(!known.is_current(Timestamp::EPOCH, &wanted, now));
     }
 }

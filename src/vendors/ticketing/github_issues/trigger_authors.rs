@@ -14,6 +14,7 @@ use domain::stage::TRIGGER_LABEL;
 use domain::ticket_comment::AuthorKind;
 use domain::time::Timestamp;
 
+use super::super::read_changes::is_settled;
 use super::snapshot::PolledIssue;
 use super::watch::Account;
 use super::{Connection, GitHubIssues, Label};
@@ -66,8 +67,10 @@ impl GitHubIssues {
             };
             let (updated_at, author) = (polled.updated_at, issue.trigger_author());
             polled.flagged.trigger_author = author.clone();
-            let author = KnownAuthor { updated_at, author };
-            known.insert(polled.id().clone(), author);
+            if is_settled(updated_at) {
+                let author = KnownAuthor { updated_at, author };
+                known.insert(polled.id().clone(), author);
+            }
         }
         Ok(())
     }
