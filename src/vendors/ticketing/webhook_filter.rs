@@ -1,8 +1,9 @@
-//! Filter for webhook events of the ticketing systems. In doubt an event is relevant, because an
-//! unnecessary poll costs only one request.
+//! Filter for webhook events of the ticketing systems. In doubt an event is relevant: a poll that was not necessary costs
+//! less than a ticket that waits for the next one.
 
 use serde_json::Value;
 
+use super::jira::collect_values;
 use domain::ids::Repo;
 use domain::issue::System;
 use domain::mapping::{Mapping, TicketingConfig};
@@ -78,16 +79,19 @@ fn jira<'m>(payload: &Value, mut own: impl Iterator<Item = &'m Mapping>) -> bool
     let Some(fields) = payload["issue"]["fields"].as_object() else {
         return true;
     };
-    let field_values: Vec<&str> = fields
-        .iter()
-        .filter(|(name, _)| name.starts_with("customfield_"))
-        .filter_map(|(_, value)| value["value"].as_str())
-        .collect();
+    let mut field_values = Vec::new();
+    for (name, value) in fields {
+        if name.starts_with("customfield_") {
+            collect_values(value, &mut field_values);
+        }
+    }
     own.any(|mapping| match &mapping.ticketing {
         TicketingConfig::Linear { .. } | TicketingConfig::GitHub { .. } => false,
         TicketingConfig::Jira {
             repo_field_value, ..
-        } => field_values.contains(&repo_field_value.as_str()),
+        } => field_values
+            .iter()
+            .any(|value| value == repo_field_value.trim()),
     })
 }
 
@@ -213,6 +217,19 @@ mod tests {
                 false,
             ),
             (Jira, of_repo("comment_created", shop), false),
+            (
+                Jira,
+                of_repo(
+                    "jira:issue_updated",
+                    json!({"customfield_10051": [{"value": "api"}, {"value": " shop"}]}),
+                ),
+                true,
+            ),
+            (
+                Jira,
+                of_repo("jira:issue_updated", json!({"customfield_10051": "shop"})),
+                true,
+            ),
             (
                 Jira,
                 json!({"webhookEvent": "issuelink_created", "issueLink": {"id": 1}}),

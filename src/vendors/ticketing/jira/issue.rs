@@ -229,7 +229,8 @@ impl Fields {
     }
 }
 
-fn collect_values(value: &Value, into: &mut Vec<String>) {
+/// Adds the texts of a field's value: a text, a selected option or several.
+pub(crate) fn collect_values(value: &Value, into: &mut Vec<String>) {
     match value {
         Value::String(text) => into.push(text.trim().to_owned()),
         Value::Object(option) => {

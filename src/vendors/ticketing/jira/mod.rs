@@ -44,6 +44,7 @@ pub use field_options::FieldOption;
 pub use fields::JiraField;
 use fields::STATUS_FIELD;
 use fields::{CachedFields, FieldId};
+pub(super) use issue::collect_values;
 pub use select_fields::{SelectField, SelectFieldGap};
 use status_values::CachedQuery;
 
