@@ -110,7 +110,7 @@ async fn record(app: &App, job: &Job, report: ArtifactReport) -> Result<(), Repo
     }
     let phase = job.kind.run_phase();
     let warnings =
-        run_reports::record_result_body(app, job, phase, &report.result, report.bytes).await?;
+        run_reports::record_result_body(app, job, phase, report.result, report.bytes).await?;
     for warning in warnings {
         tracing::warn!(job_id = %job.id, warning, "The report artifact of a run has an invalid part.");
     }

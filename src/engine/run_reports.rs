@@ -71,10 +71,11 @@ pub async fn record_result_body(
     app: &App,
     job: &Job,
     phase: RunPhase,
-    body: &Value,
+    body: Value,
     bytes: usize,
 ) -> Result<Vec<String>, ReportError> {
-    let (report, mut warnings) = ResultReport::parse(body).map_err(ReportError::InvalidResult)?;
+    let (report, mut warnings) = ResultReport::parse(&body).map_err(ReportError::InvalidResult)?;
+    drop(body);
     if report.phase != phase {
         return Err(ReportError::PhaseMismatch);
     }

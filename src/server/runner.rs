@@ -70,6 +70,8 @@ async fn report_progress(claims: RunClaims, body: Bytes, app: App) -> ApiResult 
         model: body["model"].as_str().and_then(parse_agent_name),
         log: body["log"].as_str().map(str::to_owned),
     };
+    // Values take many times the memory of the text, and the commit may take long.
+    drop(body);
     run_reports::record_progress(&app, &claims.job, report, bytes).await?;
     Ok(ok(&json!({"acknowledged": true})))
 }
@@ -88,7 +90,7 @@ async fn report_evidence(claims: RunClaims, body: Bytes, app: App) -> ApiResult 
 async fn report_result(claims: RunClaims, body: Bytes, app: App) -> ApiResult {
     let job = known_job(&app, &claims.job)?;
     let (bytes, body) = (body.len(), parse_json(&body).unwrap_or(Value::Null));
-    let recorded = run_reports::record_result_body(&app, &job, claims.phase, &body, bytes);
+    let recorded = run_reports::record_result_body(&app, &job, claims.phase, body, bytes);
     let warnings = recorded.await?;
     Ok(ok(&json!({"acknowledged": true, "warnings": warnings})))
 }

@@ -119,6 +119,7 @@ async fn report_step(body: Bytes, app: App) -> ApiResult {
         model: None,
         log: body["log"].as_str().map(str::to_owned),
     };
+    drop(body);
     match run_reports::record_progress(&app, &job.id, report, bytes).await {
         Ok(()) => Ok(ok(&json!({"ok": true}))),
         Err(ReportError::Store(error)) => Err(not_stored(error)),
