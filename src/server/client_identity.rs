@@ -11,6 +11,7 @@ use super::webhook_source::{WebhookSource, header};
 use domain::crypto::run_token::{RunTokenError, TokenAudience};
 use domain::crypto::signature::{bearer_token, bearer_token_matches};
 use engine::app::App;
+use engine::config::TrustedProxies;
 
 /// Client of a request. The listener adds it to the request extensions.
 #[derive(Debug, Clone, Copy)]
@@ -56,9 +57,9 @@ pub(crate) fn peer_key(app: &App, peer: Peer) -> ClientKey {
     }
 }
 
-fn key_of(address: IpAddr, trusted: &[IpAddr]) -> ClientKey {
+fn key_of(address: IpAddr, trusted: &TrustedProxies) -> ClientKey {
     let address = address.to_canonical();
-    match is_trusted(&address, trusted) {
+    match trusted.contains(address) {
         true => ClientKey::Trusted,
         false => ClientKey::Network(client_network(address)),
     }
@@ -124,7 +125,7 @@ pub(crate) fn client_ip(app: &App, peer: Peer, headers: &HeaderMap) -> IpAddr {
     }
 }
 
-fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
+fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedProxies) -> IpAddr {
     let mut client = peer.to_canonical();
     let hops: Vec<&str> = headers
         .get_all("x-forwarded-for")
@@ -133,7 +134,7 @@ fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAd
         .flat_map(|value| value.split(','))
         .collect();
     let mut hops = hops.into_iter().rev();
-    while is_trusted(&client, trusted) {
+    while trusted.contains(client) {
         // A malformed hop was not written by a trusted proxy; the proxy's own address is used.
         let Some(hop) = hops.next().and_then(hop_address) else {
             break;
@@ -152,16 +153,9 @@ fn hop_address(hop: &str) -> Option<IpAddr> {
 /// Whether the remote end of a connection is a trusted proxy.
 pub(crate) fn is_trusted_proxy(app: &App, peer: Peer) -> bool {
     match peer {
-        Peer::Network(address) => is_trusted(
-            &address.ip().to_canonical(),
-            &app.core.config.trusted_proxies,
-        ),
+        Peer::Network(address) => app.core.config.trusted_proxies.contains(address.ip()),
         Peer::ControlSocket | Peer::RunSocket => false,
     }
-}
-
-fn is_trusted(address: &IpAddr, trusted: &[IpAddr]) -> bool {
-    trusted.iter().any(|proxy| proxy.to_canonical() == *address)
 }
 
 #[cfg(test)]
@@ -171,7 +165,7 @@ mod tests {
     #[test]
     fn accepts_forwarded_addresses_from_trusted_proxies_only() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        let trusted = [address("10.0.0.1"), address("::1")];
+        let trusted = "10.0.0.1, ::1".parse().unwrap();
         let rows = [
             ("203.0.113.9", "1.2.3.4", "203.0.113.9"),
             ("10.0.0.1", "1.2.3.4", "1.2.3.4"),
@@ -195,7 +189,7 @@ mod tests {
     #[test]
     fn counts_an_ipv6_network_as_one_client_and_a_proxy_as_trusted() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        let trusted = [address("::ffff:10.0.0.1")];
+        let trusted = "::ffff:10.0.0.1".parse().unwrap();
         let key = |text: &str| key_of(address(text), &trusted);
         assert_eq!(key("2001:db8::1"), key("2001:db8::2"));
         assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));

@@ -371,7 +371,7 @@ fn config(dir: &Path, vendors: &FakeVendors, state: &DemoState, port: u16) -> Co
             dry_run: false,
             alert_threshold: None,
         },
-        trusted_proxies: Vec::new(),
+        trusted_proxies: Default::default(),
         proxy: ProxyConfig::default(),
         supervisor: None,
         metrics: MetricsConfig {

@@ -1,7 +1,5 @@
 //! Effective configuration for display, and the secrets that must be redacted.
 
-use std::net::IpAddr;
-
 use super::{
     Config, GitHubAuthConfig, KubernetesConfig, LogFormat, kubernetes, session_hosts, standby,
     ticketing,
@@ -29,7 +27,6 @@ impl Config {
                 GitHubAuthConfig::App { id, .. } => Some(id.as_str()),
                 GitHubAuthConfig::Token(_) => None,
             });
-        let proxies: Vec<String> = self.trusted_proxies.iter().map(IpAddr::to_string).collect();
         let mut values = vec![
             ("LISTEN_ADDR", self.listen.ip().to_string()),
             ("PORT", self.listen.port().to_string()),
@@ -128,7 +125,7 @@ impl Config {
                 "REAPER_ALERT_THRESHOLD",
                 self.reaper.alert_threshold.unwrap_or(0).to_string(),
             ),
-            ("TRUSTED_PROXIES", proxies.join(",")),
+            ("TRUSTED_PROXIES", self.trusted_proxies.to_string()),
             (
                 "LOG_FORMAT",
                 match self.log_format {

@@ -22,10 +22,11 @@ mod sources;
 mod standby;
 mod supervisor;
 mod ticketing;
+mod trusted_proxies;
 mod validator;
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,6 +52,7 @@ pub use sources::allows_colours;
 pub use standby::{BucketOptions, PlaceConfig, PlaceOptions, StandbyConfig, command_secret};
 pub use supervisor::Supervisor;
 pub use ticketing::{JiraConfig, LinearConfig};
+pub use trusted_proxies::TrustedProxies;
 use validator::Validator;
 
 /// Minimum interval between two polls, in milliseconds.
@@ -108,7 +110,7 @@ pub struct Config {
     /// Reaper options.
     pub reaper: ReaperConfig,
     /// Proxies whose forwarding headers are trusted.
-    pub trusted_proxies: Vec<IpAddr>,
+    pub trusted_proxies: TrustedProxies,
     /// Outbound proxies.
     pub proxy: ProxyConfig,
     /// Service manager that started this process.

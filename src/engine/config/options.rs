@@ -324,7 +324,7 @@ pub struct Options {
     /// Number of machines destroyed in one sweep from which a chat message is sent; 0 means never.
     #[arg(long, env = "REAPER_ALERT_THRESHOLD", default_value = "10")]
     pub reaper_alert_threshold: String,
-    /// Addresses of reverse proxies whose X-Forwarded-For is trusted, separated by commas.
+    /// Addresses and networks of reverse proxies whose X-Forwarded-For is trusted, separated by commas.
     #[arg(long, env = "TRUSTED_PROXIES")]
     pub trusted_proxies: Option<String>,
     /// Proxy for https requests; the URL may contain user name and password.

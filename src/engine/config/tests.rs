@@ -70,7 +70,7 @@ fn reports_all_problems_at_once() {
         "NOTIFY_TYPE must be channel-a or channel-b",
         "NOTIFY_DIGEST_HOUR must be an hour from 0 to 23, or off, not '24'",
         "LOG_FORMAT must be text or json, not 'xml'",
-        "TRUSTED_PROXIES must be a list of IP addresses, not 'nowhere'",
+        "TRUSTED_PROXIES must be a list of IP addresses and networks, not 'nowhere'",
         "SESSION_IMAGE must be the name of a container image, not 'a b'",
         "RUNNER_CALLBACK_BASE_URL must be an http or https address, not 'ftp://x'",
         "SECRETS_KEY: it must be 32 bytes in base64",

@@ -13,7 +13,7 @@ use vendors::chat::ChatKind;
 
 use super::address::{is_http, is_https, is_loopback};
 use super::options::default_of;
-use super::{ChatConfig, GitHubAuthConfig, GitHubConfig, LogFormat};
+use super::{ChatConfig, GitHubAuthConfig, GitHubConfig, LogFormat, TrustedProxies};
 
 /// Validator that collects problems.
 pub(super) struct Validator {
@@ -182,16 +182,11 @@ impl Validator {
         Some(image)
     }
 
-    pub(super) fn trusted_proxies(&mut self, list: &str) -> Vec<IpAddr> {
-        let addresses = list
-            .split(',')
-            .map(str::trim)
-            .filter(|address| !address.is_empty());
-        addresses
-            .filter_map(|text| {
-                self.parse::<IpAddr>("TRUSTED_PROXIES", text, "a list of IP addresses")
-            })
-            .collect()
+    pub(super) fn trusted_proxies(&mut self, list: &str) -> TrustedProxies {
+        list.parse().unwrap_or_else(|problem| {
+            self.problems.push(format!("TRUSTED_PROXIES {problem}"));
+            TrustedProxies::default()
+        })
     }
 
     pub(super) fn log_format(&mut self, text: &str) -> LogFormat {
