@@ -304,7 +304,15 @@ fn rules_in_comments_of_the_network_policy_are_valid() {
     assert_eq!(violations("NetworkPolicy", policy), [""; 0], "{policy}");
     let rules = policy["spec"]["egress"].as_array().unwrap();
     assert_eq!(rules.len(), 4, "{rules:#?}");
-    assert_eq!(rules[0]["to"].as_array().unwrap().len(), 3);
+    let dns = rules[0]["to"].as_array().unwrap().iter();
+    let (blocks, pods): (Vec<_>, Vec<_>) = dns.partition(|to| to["podSelector"].is_null());
+    let blocks = blocks.into_iter().map(|to| &to["ipBlock"]["cidr"]);
+    assert_eq!(
+        blocks.collect::<Vec<_>>(),
+        ["169.254.169.254/32", "10.96.0.10/32", "169.254.20.10/32"]
+    );
+    let pods = { pods.into_iter() }.map(|to| &to["podSelector"]["matchLabels"]["k8s-app"]);
+    assert_eq!(pods.collect::<Vec<_>>(), ["kube-dns", "node-local-dns"]);
 }
 
 /// Whether a block of addresses is a part of another, as the API server decides it. It reads IPv4-mapped addresses as IPv4.
