@@ -147,6 +147,14 @@ async fn probes_of_the_manifest_succeed() {
     env.stop().await;
 }
 
+/// With the default, a pod that never becomes ready blocks the update that corrects it.
+#[test]
+fn a_corrected_manifest_replaces_a_pod_that_never_became_ready() {
+    let objects = manifest("service.yaml");
+    let set = { objects.iter() }.find(|object| kind(object) == "StatefulSet");
+    assert_eq!(set.unwrap()["spec"]["podManagementPolicy"], "Parallel");
+}
+
 /// The rights in the manifest are those that the doctor checks: no more, no fewer.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_have_the_published_types_and_need_no_more_than_the_rights_of_the_manifest() {
