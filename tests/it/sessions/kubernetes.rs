@@ -62,15 +62,10 @@ pub(super) fn assert_restricted_job(env: &TestEnv, machine: &MachineSnapshot) {
     );
     assert_eq!(container["command"], json!(["agent-implement", "run"]));
     assert_eq!(machine.image, "ghcr.io/acme/agent-implement-runner:latest");
-    for field in [
-        "hostNetwork",
-        "hostPID",
-        "hostIPC",
-        "serviceAccountName",
-        "nodeSelector",
-    ] {
+    for field in ["hostNetwork", "hostPID", "hostIPC", "serviceAccountName"] {
         assert!(pod[field].is_null(), "{field}");
     }
+    assert_eq!(pod["nodeSelector"], json!({"kubernetes.io/os": "linux"}));
     assert!(!job.to_string().contains("sk-ant"), "{job}");
     let secrets = cluster(env).secrets();
     let (name, secret) = secrets.iter().next().unwrap();
@@ -252,7 +247,10 @@ async fn a_mapping_selects_the_cluster_and_its_nodes() {
     let spec = env.machine(HOST).create_request["spec"].clone();
     assert_eq!(spec["activeDeadlineSeconds"], 30 * 60);
     let pod = &spec["template"]["spec"];
-    assert_eq!(pod["nodeSelector"], json!({"pool": "agents"}));
+    assert_eq!(
+        pod["nodeSelector"],
+        json!({"kubernetes.io/os": "linux", "pool": "agents"})
+    );
     assert_eq!(pod["runtimeClassName"], "gvisor");
     assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry"}]));
     env.stop().await;

@@ -3,7 +3,8 @@
 //!
 //! What all Jobs have in common is in `job.json`. The run is process 1 of the container, for the same reason as
 //! in a local container. The cluster deletes a Job four hours after its end, the maximum age of a machine, if the
-//! service is gone. A pod is not moved to another node, because its work would be lost.
+//! service is gone. A pod is not moved to another node, because its work would be lost. It has no `fsGroup`, with which
+//! the kubelet sets the setgid bit of the volumes: their files would have modes that repositories do not expect.
 
 use serde_json::{Value, json};
 
@@ -38,8 +39,8 @@ pub(super) fn job(spec: &MachineSpec, settings: &JobSettings) -> Value {
     job["spec"]["activeDeadlineSeconds"] = spec.max_lifetime.as_secs().into();
     job["spec"]["template"]["metadata"]["labels"] = json!(labels);
     let pod = &mut job["spec"]["template"]["spec"];
-    if !spec.node_selector.is_empty() {
-        pod["nodeSelector"] = json!(spec.node_selector);
+    for (label, value) in &spec.node_selector {
+        pod["nodeSelector"][label] = value.as_str().into();
     }
     if let Some(class) = &settings.runtime_class {
         pod["runtimeClassName"] = class.as_str().into();

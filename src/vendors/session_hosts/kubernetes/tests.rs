@@ -94,6 +94,42 @@ fn the_environment_is_in_the_secret_that_the_job_owns() {
 }
 
 #[test]
+fn a_run_needs_a_linux_node_with_the_labels_of_its_project() {
+    let settings = JobSettings {
+        namespace: "runs".to_owned(),
+        runtime_class: None,
+        pull_secret: None,
+    };
+    for (own, expected) in [
+        (json!({}), json!({"kubernetes.io/os": "linux"})),
+        (
+            json!({"pool": "agents"}),
+            json!({"kubernetes.io/os": "linux", "pool": "agents"}),
+        ),
+        (
+            json!({"kubernetes.io/os": "other"}),
+            json!({"kubernetes.io/os": "other"}),
+        ),
+    ] {
+        let spec = MachineSpec {
+            node_selector: serde_json::from_value(own).unwrap(),
+            ..spec()
+        };
+        let job = job::job(&spec, &settings);
+        assert_eq!(job["spec"]["template"]["spec"]["nodeSelector"], expected);
+    }
+}
+
+/// With `fsGroup`, the kubelet sets the setgid bit of the volumes, and every file in them gets other modes and owners.
+#[test]
+fn the_volumes_of_a_run_have_no_group() {
+    let job = created(&json!({}));
+    let security = &job["spec"]["template"]["spec"]["securityContext"];
+    assert_eq!(security["runAsGroup"], 1000);
+    assert!(security["fsGroup"].is_null());
+}
+
+#[test]
 fn a_job_and_its_pod_have_the_state_of_a_machine() {
     let resumed = json!({"/spec/suspend": false});
     let terminated = |reason: &str, code: i32| {
