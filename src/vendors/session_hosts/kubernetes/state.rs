@@ -131,14 +131,15 @@ fn exit(code: i32) -> MachineExit {
 }
 
 /// Returns the state of a pod that has ended. A disruption, such as the drain of its node, explains an exit code, which
-/// is that of SIGTERM or SIGKILL then.
+/// is that of SIGTERM or SIGKILL then. A container counts as `OOMKilled` even if only a child of its program was killed,
+/// and the program exited with 0.
 fn ended(pod: &Value) -> State {
     let status = &pod["status"];
     let terminated = &container(pod)["terminated"];
     let code = terminated["exitCode"].as_i64();
     let exit = code.map(|code| MachineExit {
         code: i32::try_from(code).ok(),
-        out_of_memory: terminated["reason"] == "OOMKilled",
+        out_of_memory: terminated["reason"] == "OOMKilled" && code != 0,
     });
     // The kubelet gives a reason only if the container did not end by itself, such as `Evicted`.
     let killed = status["reason"].is_string();
@@ -149,11 +150,12 @@ fn ended(pod: &Value) -> State {
     ("stopped", exit.filter(|_| problem.is_none()), problem)
 }
 
-/// Returns why the container runtime, and not the program of the run, set the exit code of a container.
+/// Returns why the container runtime, and not the program of the run, set the exit code of a container. containerd
+/// reports `Unknown` and 255 for a container that was lost in a reboot of its node.
 fn runtime_failure(terminated: &Value) -> Option<MachineProblem> {
     let what = match terminated["reason"].as_str()? {
         "StartError" | "ContainerCannotRun" => NOT_STARTED,
-        "ContainerStatusUnknown" => "its pod ended",
+        "ContainerStatusUnknown" | "Unknown" => "its pod ended",
         _ => return None,
     };
     Some(problem_of(what, terminated))

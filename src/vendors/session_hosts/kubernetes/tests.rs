@@ -201,6 +201,20 @@ fn a_job_and_its_pod_have_the_state_of_a_machine() {
         ),
         (
             resumed.clone(),
+            Some(json!({"phase": "Succeeded", "containerStatuses": terminated("OOMKilled", 0)})),
+            "stopped",
+            exit(0, false),
+            None,
+        ),
+        (
+            resumed.clone(),
+            Some(json!({"phase": "Failed", "containerStatuses": terminated("Unknown", 255)})),
+            "stopped",
+            None,
+            Some("its pod ended: Unknown: why"),
+        ),
+        (
+            resumed.clone(),
             Some(
                 json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}),
             ),
