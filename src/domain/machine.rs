@@ -15,6 +15,7 @@ use super::job::{Job, RunHandle, RunnerKind};
 use super::machine_size::round_up_memory;
 use super::mapping::{Mapping, SessionMode};
 use super::time::Timestamp;
+use super::transition::FailureKind;
 
 /// Names of the labels. Both kinds of hosts accept letters and underscores.
 const LABEL_INSTANCE: &str = "agent_implement_instance";
@@ -159,6 +160,8 @@ impl Machine {
 pub struct MachineProblem {
     /// Sentence about the machine, after `the session failed:`.
     pub message: String,
+    /// Kind of the failure of the run: transient if the host caused it.
+    pub kind: FailureKind,
     /// Earliest time at which the problem can have begun. `None`: the creation of the machine.
     pub since: Option<Timestamp>,
     /// Time after which a machine that has not started is given up.

@@ -28,6 +28,7 @@
 //! - *Timeout while the runner cannot be reached*: a run is only treated as missing if its runner
 //!   was listed. The time budget still applies, unless the run is known to have ended.
 
+mod conclusion;
 mod pull_comments;
 mod result;
 mod termination;
@@ -46,44 +47,12 @@ use super::report::ResultReport;
 use super::stage::Stage;
 use super::time::Timestamp;
 
+pub use conclusion::{MissingReport, RunConclusion};
 pub use termination::retry_markers;
 use termination::{
     JobFailure, add_destroy_machine, add_stop_run, cancel, fail, finish_without_report, stop_run,
     time_out,
 };
-
-/// Why a run that has ended has no result.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MissingReport {
-    /// None has arrived.
-    NotArrived,
-    /// The report that it left was refused, for this reason.
-    Refused(String),
-}
-
-/// How a run ended, as its host states it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunConclusion {
-    /// Conclusion of the host, such as `success` or `exit code 1`.
-    Reported(String),
-    /// Problem of its machine, see [`MachineProblem::message`](crate::machine::MachineProblem).
-    MachineProblem(String),
-}
-
-impl RunConclusion {
-    /// Returns the text.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Reported(text) | Self::MachineProblem(text) => text,
-        }
-    }
-}
-
-impl<T: Into<String>> From<T> for RunConclusion {
-    fn from(reported: T) -> Self {
-        Self::Reported(reported.into())
-    }
-}
 
 /// Event of a job or its run.
 #[derive(Debug, Clone, PartialEq)]

@@ -67,19 +67,21 @@ pub(super) fn finish_without_report(
             fail(job, failure, now)
         }
         (other, _) => {
-            let reason = match (conclusion, job.runner) {
-                (RunConclusion::MachineProblem(problem), _) => {
-                    format!("{}{problem}", comments::MACHINE_PROBLEM)
+            let failure = match (conclusion, job.runner) {
+                (RunConclusion::MachineProblem { message, kind }, _) => {
+                    failure(format!("{}{message}", comments::MACHINE_PROBLEM)).with_kind(*kind)
                 }
-                (RunConclusion::Reported(_), RunnerKind::Ci) => {
-                    format!("the run ended with conclusion {other} and reported no result")
-                }
+                (RunConclusion::Reported(_), RunnerKind::Ci) => failure(format!(
+                    "the run ended with conclusion {other} and reported no result"
+                )),
                 (
                     RunConclusion::Reported(_),
                     RunnerKind::Vm | RunnerKind::Local | RunnerKind::Kubernetes,
-                ) => format!("the session ended with {other} and reported no result"),
+                ) => failure(format!(
+                    "the session ended with {other} and reported no result"
+                )),
             };
-            fail(job, failure(reason), now)
+            fail(job, failure, now)
         }
     }
 }

@@ -457,15 +457,26 @@ fn judges_the_end_at_once_if_the_report_was_refused() {
 
 #[test]
 fn a_session_without_a_report_fails_with_its_exit_or_the_problem_of_its_machine() {
-    let problem = "its pod was not scheduled: Unschedulable";
-    for (conclusion, expected) in [
+    let problem = |kind| RunConclusion::MachineProblem {
+        message: "its pod was not scheduled: Unschedulable".to_owned(),
+        kind,
+    };
+    let of_machine = "the session failed: its pod was not scheduled: Unschedulable";
+    for (conclusion, expected, breaker) in [
         (
             RunConclusion::from("exit code 3"),
             "the session ended with exit code 3 and reported no result",
+            BreakerUpdate::CountFailure,
         ),
         (
-            RunConclusion::MachineProblem(problem.to_owned()),
-            "the session failed: its pod was not scheduled: Unschedulable",
+            problem(FailureKind::Permanent),
+            of_machine,
+            BreakerUpdate::CountFailure,
+        ),
+        (
+            problem(FailureKind::Transient),
+            of_machine,
+            BreakerUpdate::Keep,
         ),
     ] {
         let mut job = running(JobKind::Implementation);
@@ -485,6 +496,7 @@ fn a_session_without_a_report_fails_with_its_exit_or_the_problem_of_its_machine(
             reason: expected.to_owned(),
         };
         assert_eq!(next.job.state, failed);
+        assert_eq!(next.planned.breaker, breaker);
     }
 }
 

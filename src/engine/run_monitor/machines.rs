@@ -59,8 +59,7 @@ async fn observed_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEv
     let permanent = machine.permanent_problem(app.core.now());
     let activity = match (machine.state.phase(), permanent) {
         (MachinePhase::Starting, Some(problem)) => {
-            let conclusion = RunConclusion::MachineProblem(problem.message.clone());
-            return ended_event(app, job, machine.run_handle(), conclusion).await;
+            return ended_event(app, job, machine.run_handle(), problem.into()).await;
         }
         (MachinePhase::Starting, None) => RunActivity::Queued,
         (MachinePhase::Running, _) => RunActivity::InProgress,
@@ -85,7 +84,7 @@ async fn stopped_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEve
     let conclusion = match inspected {
         Some(machine) => match (machine.exit, machine.problem) {
             (Some(exit), _) => exit.conclusion().into(),
-            (None, Some(problem)) => RunConclusion::MachineProblem(problem.message),
+            (None, Some(problem)) => RunConclusion::from(&problem),
             (None, None) => format!("its machine {}", machine.state.as_str()).into(),
         },
         None => MACHINE_GONE.into(),

@@ -12,6 +12,7 @@ use super::state::{
 use crate::http::{now_millis, percent_encode};
 use domain::machine::MachineProblem;
 use domain::time::Timestamp;
+use domain::transition::FailureKind;
 
 /// Maximum number of events of one list.
 const MAX_EVENTS: usize = 500;
@@ -87,13 +88,14 @@ impl Events {
     fn uncreated(&self, job: &Value) -> Option<MachineProblem> {
         let event = latest(&self.about_jobs, job, |_| true)?;
         let message = event["message"].as_str().unwrap_or_default();
+        let (kind, permanent_after) = match message.contains("exceeded quota") {
+            true => (FailureKind::Transient, CAPACITY_WAIT),
+            false => (FailureKind::Permanent, SHORT_WAIT),
+        };
         Some(MachineProblem {
             since: resumed_at(job),
-            permanent_after: match message.contains("exceeded quota") {
-                true => CAPACITY_WAIT,
-                false => SHORT_WAIT,
-            },
-            ..problem_of("its pod was not created", event)
+            permanent_after,
+            ..problem_of(kind, "its pod was not created", event)
         })
     }
 
@@ -107,7 +109,7 @@ impl Events {
         Some(MachineProblem {
             since: scheduled_at(pod),
             permanent_after: PREPARATION_WAIT,
-            ..problem_of(NOT_STARTED, event)
+            ..problem_of(FailureKind::Permanent, NOT_STARTED, event)
         })
     }
 }

@@ -8,6 +8,7 @@ use domain::machine::{
     EnvVarMap, HostKind, Machine, MachineExit, MachineLabels, MachineProblem, MachineState,
 };
 use domain::time::Timestamp;
+use domain::transition::FailureKind;
 
 use super::job::CONTAINER;
 
@@ -38,6 +39,19 @@ const RARELY_STARTS: [&str; 3] = [
 
 /// Reasons of a container whose pod is being prepared. They do not say what it waits for.
 const IN_PREPARATION: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// Reasons of a Job that failed with its pod.
+const FAILED_WITH_ITS_POD: &str = "BackoffLimitExceeded";
+
+/// Problem of a Job whose pod was deleted. The cluster deletes a pod that it evicts within seconds.
+const POD_DELETED: &str = "its pod was deleted, for example by a drain of its node or a preemption";
+
+/// Reasons of a pod that ended because of its own settings: its deadline, or what a node refuses to any such pod.
+const OWN_ENDS: [&str; 3] = ["DeadlineExceeded", "AppArmor", "SysctlForbidden"];
+
+/// Reason of a pod that the kubelet evicted, and the start of its message if the node was short of something. Otherwise
+/// the pod had used up its own disk.
+const EVICTED: (&str, &str) = ("Evicted", "The node ");
 
 /// Returns the metadata of an object.
 pub(super) fn metadata(object: &Value) -> &Value {
@@ -91,7 +105,9 @@ fn state(job: &Value, pod: Option<&Value>) -> State {
     }
     if let Some(failed) = condition(job, &["Failed", "FailureTarget"]) {
         let problem = pod.and_then(disruption);
-        let problem = problem.unwrap_or_else(|| problem_of("its Job failed", failed));
+        let problem = problem.or_else(|| deletion(failed, pod));
+        let problem =
+            problem.unwrap_or_else(|| problem_of(FailureKind::Permanent, "its Job failed", failed));
         return ("stopped", None, Some(problem));
     }
     if condition(job, &["Complete", "SuccessCriteriaMet"]).is_some() {
@@ -142,8 +158,14 @@ fn ended(pod: &Value) -> State {
         out_of_memory: terminated["reason"] == "OOMKilled" && code != 0,
     });
     // The kubelet gives a reason only if the container did not end by itself, such as `Evicted`.
-    let killed = status["reason"].is_string();
-    let killed = killed.then(|| problem_of("its pod ended", status));
+    let reason = status["reason"].as_str();
+    let killed = reason.map(|reason| {
+        let kind = match disruption(pod) {
+            Some(disruption) => disruption.kind,
+            None => kind_of_end(reason, &status["message"]),
+        };
+        problem_of(kind, "its pod ended", status)
+    });
     let problem = killed
         .or_else(|| disruption(pod).filter(|_| code != Some(0)))
         .or_else(|| runtime_failure(terminated));
@@ -153,18 +175,35 @@ fn ended(pod: &Value) -> State {
 /// Returns why the container runtime, and not the program of the run, set the exit code of a container. containerd
 /// reports `Unknown` and 255 for a container that was lost in a reboot of its node.
 fn runtime_failure(terminated: &Value) -> Option<MachineProblem> {
-    let what = match terminated["reason"].as_str()? {
-        "StartError" | "ContainerCannotRun" => NOT_STARTED,
-        "ContainerStatusUnknown" | "Unknown" => "its pod ended",
+    let (kind, what) = match terminated["reason"].as_str()? {
+        "StartError" | "ContainerCannotRun" => (FailureKind::Permanent, NOT_STARTED),
+        "ContainerStatusUnknown" | "Unknown" => (FailureKind::Transient, "its pod ended"),
         _ => return None,
     };
-    Some(problem_of(what, terminated))
+    Some(problem_of(kind, what, terminated))
+}
+
+/// Returns the kind of the failure of a pod that ended for this reason.
+fn kind_of_end(reason: &str, message: &Value) -> FailureKind {
+    let (evicted, of_node) = EVICTED;
+    let message = message.as_str().unwrap_or_default();
+    match reason {
+        reason if reason == evicted && !message.starts_with(of_node) => FailureKind::Permanent,
+        reason if OWN_ENDS.contains(&reason) => FailureKind::Permanent,
+        _ => FailureKind::Transient,
+    }
+}
+
+/// Returns the problem of a failed Job whose pod was deleted before its end was known.
+fn deletion(failed: &Value, pod: Option<&Value>) -> Option<MachineProblem> {
+    let is_deleted = failed["reason"] == FAILED_WITH_ITS_POD && pod.is_none_or(is_in_deletion);
+    is_deleted.then(|| problem_of(FailureKind::Transient, POD_DELETED, &Value::Null))
 }
 
 /// Returns why the cluster ends a pod: drain or loss of its node, preemption by another pod.
 fn disruption(pod: &Value) -> Option<MachineProblem> {
     let disruption = condition(pod, &["DisruptionTarget"]);
-    disruption.map(|why| problem_of("its pod was disrupted", why))
+    disruption.map(|why| problem_of(FailureKind::Transient, "its pod was disrupted", why))
 }
 
 /// Returns why a pod does not start.
@@ -181,7 +220,7 @@ fn waiting(pod: &Value) -> Option<MachineProblem> {
         return Some(MachineProblem {
             since: scheduled_at(pod),
             permanent_after,
-            ..problem_of(NOT_STARTED, waiting)
+            ..problem_of(FailureKind::Permanent, NOT_STARTED, waiting)
         });
     }
     let scheduled = conditions(pod).find(|one| one["type"] == "PodScheduled")?;
@@ -189,7 +228,11 @@ fn waiting(pod: &Value) -> Option<MachineProblem> {
     is_unschedulable.then(|| MachineProblem {
         since: time(&metadata(pod)["creationTimestamp"]),
         permanent_after: CAPACITY_WAIT,
-        ..problem_of("its pod was not scheduled", scheduled)
+        ..problem_of(
+            FailureKind::Transient,
+            "its pod was not scheduled",
+            scheduled,
+        )
     })
 }
 
@@ -239,7 +282,7 @@ fn time(text: &Value) -> Option<Timestamp> {
 }
 
 /// Builds a problem, permanent at once, from an object with a reason and a message.
-pub(super) fn problem_of(what: &str, why: &Value) -> MachineProblem {
+pub(super) fn problem_of(kind: FailureKind, what: &str, why: &Value) -> MachineProblem {
     let part = |name: &str| why[name].as_str().filter(|text| !text.is_empty());
     let parts: Vec<&str> = [Some(what), part("reason"), part("message")]
         .into_iter()
@@ -247,6 +290,7 @@ pub(super) fn problem_of(what: &str, why: &Value) -> MachineProblem {
         .collect();
     MachineProblem {
         message: parts.join(": "),
+        kind,
         since: None,
         permanent_after: Duration::ZERO,
     }

@@ -5,6 +5,7 @@ use super::{JobSettings, job};
 use domain::ids::{JobId, Repo};
 use domain::machine::{Machine, MachineExit, MachineLabels, MachineSpec};
 use domain::time::Timestamp;
+use domain::transition::FailureKind;
 
 fn spec() -> MachineSpec {
     MachineSpec {
@@ -127,6 +128,111 @@ fn the_volumes_of_a_run_have_no_group() {
     let security = &job["spec"]["template"]["spec"]["securityContext"];
     assert_eq!(security["runAsGroup"], 1000);
     assert!(security["fsGroup"].is_null());
+}
+
+#[test]
+fn failures_of_the_cluster_are_transient_and_those_of_the_settings_are_not() {
+    let resumed = json!({"/spec/suspend": false});
+    let failed = |kind: &str, reason: &str| {
+        json!({"/spec/suspend": false, "/status": {"conditions": [
+            {"type": kind, "status": "True", "reason": reason, "message": "why"},
+        ]}})
+    };
+    let ended = |reason: &str, message: &str| {
+        let status = json!({"phase": "Failed", "reason": reason, "message": message});
+        (resumed.clone(), Some(status))
+    };
+    let exited = |reason: &str| {
+        let state = json!({"terminated": {"reason": reason, "exitCode": 255}});
+        let containers = json!([{"name": "run", "state": state}]);
+        let status = json!({"phase": "Failed", "containerStatuses": containers});
+        (resumed.clone(), Some(status))
+    };
+    let waiting = |reason: &str| {
+        let containers = json!([{"name": "run", "state": {"waiting": {"reason": reason}}}]);
+        let status = json!({"phase": "Pending", "containerStatuses": containers});
+        (resumed.clone(), Some(status))
+    };
+    let with_condition = |condition: Value, status: Value| {
+        let mut status = status;
+        status["conditions"] = json!([condition]);
+        (resumed.clone(), Some(status))
+    };
+    let disrupted =
+        json!({"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"});
+    let unscheduled = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+    let own_disk = "Pod ephemeral local storage usage exceeds the total limit of containers 40Gi.";
+    let transient = [
+        (failed("Failed", "BackoffLimitExceeded"), None),
+        with_condition(disrupted.clone(), json!({"phase": "Failed"})),
+        with_condition(disrupted, json!({"phase": "Failed", "reason": "Evicted"})),
+        with_condition(unscheduled, json!({"phase": "Pending"})),
+        ended("Evicted", "The node was low on resource: memory."),
+        ended("Evicted", "The node had condition: [DiskPressure]."),
+        ended(
+            "Terminated",
+            "Pod was terminated in response to imminent node shutdown.",
+        ),
+        ended(
+            "NodeShutdown",
+            "Pod was rejected as the node is shutting down.",
+        ),
+        ended(
+            "NodeLost",
+            "Node n1 which was running pod x is unresponsive",
+        ),
+        ended("Preempting", "Preempted in order to admit critical pod"),
+        ended("OutOfcpu", "Node didn't have enough resource: cpu"),
+        ended("UnexpectedAdmissionError", "Allocate failed"),
+        exited("ContainerStatusUnknown"),
+        exited("Unknown"),
+    ];
+    let permanent = [
+        (failed("Failed", "DeadlineExceeded"), None),
+        ended(
+            "DeadlineExceeded",
+            "Pod was active on the node longer than the specified deadline",
+        ),
+        ended("Evicted", own_disk),
+        exited("StartError"),
+        waiting("InvalidImageName"),
+        waiting("ImagePullBackOff"),
+        waiting("CreateContainerConfigError"),
+    ];
+    let rows = transient
+        .into_iter()
+        .map(|row| (row, FailureKind::Transient));
+    let rows = rows.chain(
+        permanent
+            .into_iter()
+            .map(|row| (row, FailureKind::Permanent)),
+    );
+    for ((changes, status), kind) in rows {
+        let found = read(&changes, status.clone())
+            .problem
+            .map(|problem| problem.kind);
+        assert_eq!(found, Some(kind), "{changes} {status:?}");
+    }
+}
+
+#[test]
+fn a_failed_job_without_its_pod_says_that_the_pod_was_deleted() {
+    let deleted = "its pod was deleted, for example by a drain of its node or a preemption";
+    let failed = json!({"/spec/suspend": false, "/status": {"conditions": [
+        {"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded", "message": "why"},
+    ]}});
+    let about = |about: Value| json!({"metadata": about, "status": {"phase": "Running"}});
+    let terminating = about(json!({"deletionTimestamp": "2026-01-02T03:04:05Z"}));
+    let other = "its Job failed: BackoffLimitExceeded: why";
+    for (pod, expected) in [
+        (None, deleted),
+        (Some(terminating), deleted),
+        (Some(about(json!({}))), other),
+    ] {
+        let machine = machine(&created(&failed), pod.as_ref(), "i1").unwrap();
+        assert_eq!(machine.state.as_str(), "stopped", "{pod:?}");
+        assert_eq!(machine.problem.unwrap().message, expected, "{pod:?}");
+    }
 }
 
 #[test]
