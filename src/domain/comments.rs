@@ -40,8 +40,9 @@ pub use failure::{log_excerpt, with_log_excerpt};
 pub use merge::{merge_reasons, merged_after_push, merged_by_policy};
 pub use session::session_comment;
 pub(crate) use session::{
-    MACHINE_PROBLEM, SESSION_CREATED, SESSION_READY, VERIFY_PASSED, VERIFY_RUNNING,
-    session_cleaned_up, session_failed, session_finished, session_timed_out, verify_failed,
+    MACHINE_PROBLEM, SESSION_CREATED, SESSION_READY, STOPPED_FROM_OUTSIDE, VERIFY_PASSED,
+    VERIFY_RUNNING, session_cleaned_up, session_failed, session_finished, session_timed_out,
+    verify_failed,
 };
 pub use take_over::{given_back, taken_over, ticket_given_back, ticket_taken_over};
 

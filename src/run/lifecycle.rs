@@ -286,10 +286,13 @@ async fn execute(
     };
     run.reporting.fail_open_steps(&failure.reason);
     let failure = sanitize(&console, failure);
-    // The orchestrator reports a later retry, the time limit and questions itself.
+    // The orchestrator reports a later retry, the time limit, a stop and questions itself.
     let is_reported_by_orchestrator = failure.retry_at.is_some()
         || failure.is_question()
-        || failure.code == Some(FailureCode::TimedOut);
+        || matches!(
+            failure.code,
+            Some(FailureCode::TimedOut | FailureCode::Cancelled)
+        );
     if !is_reported_by_orchestrator {
         report_error(&status_reporter, &failure);
     }

@@ -29,6 +29,10 @@ pub(crate) fn session_cleaned_up(lifetime: Duration) -> String {
 /// Start of a reason that names the problem of a machine.
 pub(crate) const MACHINE_PROBLEM: &str = "the session failed: ";
 
+/// Reason of a run in Kubernetes that a signal stopped although nobody had cancelled it.
+pub(crate) const STOPPED_FROM_OUTSIDE: &str = "the run was stopped from outside, for example by a drain of its node, a \
+     preemption or the deletion of its pod";
+
 /// Returns the progress comment about a failed session.
 pub(crate) fn session_failed(reason: &str) -> String {
     let reason = first_line(reason);

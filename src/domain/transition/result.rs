@@ -127,6 +127,13 @@ pub(super) fn apply_result(job: Job, report: ResultReport, now: Timestamp) -> Tr
                     time_out(job, TimeoutReason::TimedOut, now)
                 }
                 (code, _) => {
+                    // A cancelled job has ended before its run reports the signal.
+                    let is_stopped = code == Some(FailureCode::Cancelled)
+                        && job.runner == RunnerKind::Kubernetes;
+                    let reason = match is_stopped {
+                        true => comments::STOPPED_FROM_OUTSIDE.to_owned(),
+                        false => reason,
+                    };
                     let failure = JobFailure::new(code, reason)
                         .with_last_agent_message(report.last_agent_message);
                     fail(job, failure, now)

@@ -1024,6 +1024,38 @@ fn a_run_stopped_by_its_host_at_the_limit_has_timed_out() {
 }
 
 #[test]
+fn a_signal_that_nobody_sent_to_a_pod_came_from_outside() {
+    for (runner, expected) in [
+        (
+            RunnerKind::Kubernetes,
+            "the run was stopped from outside, for example by a drain of its node, a preemption or the deletion of its pod",
+        ),
+        (RunnerKind::Local, "the run was stopped by a signal"),
+        (RunnerKind::Vm, "the run was stopped by a signal"),
+        (RunnerKind::Ci, "the run was stopped by a signal"),
+    ] {
+        let mut job = running(JobKind::Implementation);
+        job.runner = runner;
+        let report = ResultReport {
+            failure_code: Some(FailureCode::Cancelled),
+            failure_reason: Some("the run was stopped by a signal".to_owned()),
+            pr_url: None,
+            ..report(RunOutcome::Failure)
+        };
+        let next = apply_event(&job, JobEvent::ResultReported { report }, NOW).unwrap();
+        let failed = JobState::Failed {
+            code: Some(FailureCode::Cancelled),
+            reason: expected.to_owned(),
+        };
+        assert_eq!(next.job.state, failed);
+        assert_eq!(next.planned.breaker, BreakerUpdate::Keep);
+        let posted = ticket_comments(&next.planned);
+        let headline = format!("Implementation failed: {expected}");
+        assert_eq!(posted.last(), Some(&headline), "{posted:?}");
+    }
+}
+
+#[test]
 fn a_plan_ignores_unresolved_findings() {
     let unresolved = vec!["a question".to_owned()];
     let open = |outcome, failure_code| JobEvent::ResultReported {

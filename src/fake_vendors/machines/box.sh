@@ -10,8 +10,9 @@ printf '%s' $$ >"$B/pid.tmp" && mv "$B/pid.tmp" "$B/pid"
 mapfile -d '' -t environment <"$B/env"
 mapfile -d '' -t command <"$B/command"
 cd "$B/home" || exit 1
-# A stop signals the program as well. This script only has to outlive the program.
-trap : TERM
+# As at a host, a stop signals the program and not its children.
+program=
+trap 'kill -TERM $program 2>/dev/null' TERM
 env -i "${environment[@]}" "${command[@]}" >>"$B/log" 2>&1 &
 program=$!
 wait "$program"

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::contract::kubernetes::object_violations;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::persistence::{PersistedModel, lock, write_atomic};
-use objects::{Pod, PodTimes, invalid_metadata, job_json, matches_labels, secret_name};
+use objects::{Disruption, Pod, PodTimes, invalid_metadata, job_json, matches_labels, secret_name};
 
 const NAMESPACE: &str = "agent-runs";
 const TOKEN: &str = "kubernetes-token-of-the-sandbox";
@@ -43,8 +43,8 @@ struct ClusterState {
     has_sidecar: bool,
     /// Times of the pods, by the id of their Job.
     times: BTreeMap<String, PodTimes>,
-    /// Condition of each pod that the cluster ended, by the id of its Job.
-    disruptions: BTreeMap<String, Value>,
+    /// End of each pod that the cluster ended, by the id of its Job.
+    disruptions: BTreeMap<String, Disruption>,
     /// Ids of Jobs whose deletion waits for something.
     in_deletion: BTreeSet<String>,
 }
@@ -383,6 +383,13 @@ impl FakeKubernetes {
     fn job_json(&self, job: &FakeMachine) -> Value {
         let state = lock(&self.state);
         let mut object = job_json(job, self.host.state(job), state.has_sidecar);
+        if let Some(Disruption::Deletion(_)) = state.disruptions.get(&job.id) {
+            // A pod counts as failed when its deletion begins, whatever its exit code.
+            object["status"] = objects::failed_status(match self.host.state(job) {
+                FakeMachineState::Exited { .. } => "Failed",
+                _ => "FailureTarget",
+            });
+        }
         if state.in_deletion.contains(&job.id) {
             object["metadata"]["deletionTimestamp"] = json!(clock::iso_seconds(job.created_at));
         }

@@ -253,7 +253,7 @@ impl MachineHost {
             }
         });
         if let Some(pid) = detached_process::running_pid(&self.dir(machine)) {
-            detached_process::signal_session(pid, Signal::TERM);
+            detached_process::signal(pid, Signal::TERM);
         }
     }
 

@@ -46,10 +46,15 @@ pub(crate) fn running_pid(dir: &Path) -> Option<i32> {
 /// Sends a signal to every process of a session.
 pub(crate) fn signal_session(session: i32, signal: Signal) {
     for pid in session_processes(session) {
-        if let Some(pid) = Pid::from_raw(pid) {
-            // Fails if the process has just exited.
-            let _ = kill_process(pid, signal);
-        }
+        self::signal(pid, signal);
+    }
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        // Fails if the process has just exited.
+        let _ = kill_process(pid, signal);
     }
 }
 

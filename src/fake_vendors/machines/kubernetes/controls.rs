@@ -1,7 +1,8 @@
 //! What tests do to the fake cluster.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::objects::Disruption;
 use super::{FakeKubernetes, PodProblem, Refusal};
 use crate::clock;
 use crate::http::HttpResponse;
@@ -66,19 +67,36 @@ impl FakeKubernetes {
         lock(&self.state).has_sidecar = true;
     }
 
-    /// Ends the pod of a Job for the sake of the cluster, such as the drain of its node.
+    /// Deletes the pod of a Job, as the drain of its node or a preemption does. The pod gets SIGTERM, and disappears
+    /// when it has exited.
     pub fn disrupt(&self, job: &str, reason: &str, message: &str) {
-        let condition = json!({
+        let deletion = Disruption::Deletion(self.disruption(reason, message));
+        self.add_disruption(job, deletion);
+        if let Some(job) = self.host.find(job) {
+            self.host.stop(&job);
+        }
+    }
+
+    /// Kills the pod of a Job, as the kubelet of a node that is short of memory does. The pod stays.
+    pub fn kill_pod(&self, job: &str, reason: &str, message: &str) {
+        let kill = Disruption::Kill(self.disruption(reason, message));
+        self.add_disruption(job, kill);
+        self.host.kill(job);
+    }
+
+    fn disruption(&self, reason: &str, message: &str) -> Value {
+        json!({
             "type": "DisruptionTarget",
             "status": "True",
             "reason": reason,
             "message": message,
             "lastTransitionTime": clock::iso_seconds(self.now_ms()),
-        });
-        lock(&self.state)
-            .disruptions
-            .insert(job.to_owned(), condition);
-        self.host.kill(job);
+        })
+    }
+
+    fn add_disruption(&self, job: &str, disruption: Disruption) {
+        let disruptions = &mut lock(&self.state).disruptions;
+        disruptions.insert(job.to_owned(), disruption);
     }
 
     /// Begins the deletion of a Job. It exists until [`FakeKubernetes::finish_deletion`].

@@ -65,16 +65,40 @@ pub(super) fn job_json(job: &FakeMachine, state: FakeMachineState, has_sidecar: 
         FakeMachineState::Exited { code: 0, .. } => {
             Some(json!({"type": "Complete", "status": "True"}))
         }
-        FakeMachineState::Exited { .. } => Some(json!({
-            "type": "Failed",
-            "status": "True",
-            "reason": "BackoffLimitExceeded",
-            "message": "Job has reached the specified backoff limit",
-        })),
+        FakeMachineState::Exited { .. } => {
+            object["status"] = failed_status("Failed");
+            return object;
+        }
     };
     let conditions: Vec<Value> = condition.into_iter().collect();
     object["status"] = json!({"conditions": conditions});
     object
+}
+
+/// Returns the status of a Job whose pod failed, with this type of its condition.
+pub(super) fn failed_status(condition: &str) -> Value {
+    json!({"conditions": [{
+        "type": condition,
+        "status": "True",
+        "reason": "BackoffLimitExceeded",
+        "message": "Job has reached the specified backoff limit",
+    }]})
+}
+
+/// End of a pod by the cluster, with the condition `DisruptionTarget` of the pod.
+pub(super) enum Disruption {
+    /// The pod is deleted through the API, as a drain or a preemption does. It disappears when it has exited.
+    Deletion(Value),
+    /// The kubelet kills the pod. It stays.
+    Kill(Value),
+}
+
+impl Disruption {
+    fn condition(&self) -> &Value {
+        match self {
+            Self::Deletion(condition) | Self::Kill(condition) => condition,
+        }
+    }
 }
 
 /// Times of a pod, in milliseconds since the epoch.
@@ -91,7 +115,7 @@ pub(super) struct Pod<'a> {
     pub problem: Option<&'a PodProblem>,
     pub times: Option<PodTimes>,
     pub has_sidecar: bool,
-    pub disruption: Option<&'a Value>,
+    pub disruption: Option<&'a Disruption>,
 }
 
 impl Pod<'_> {
@@ -110,6 +134,12 @@ impl Pod<'_> {
     pub(super) fn to_json(&self) -> Option<Value> {
         let job = self.job;
         Self::exists(job, self.state, self.problem).then_some(())?;
+        let deletion = match self.disruption {
+            Some(Disruption::Deletion(condition)) => &condition["lastTransitionTime"],
+            Some(Disruption::Kill(_)) | None => &Value::Null,
+        };
+        let has_exited = matches!(self.state, FakeMachineState::Exited { .. });
+        (deletion.is_null() || !has_exited).then_some(())?;
         let template = &job.create_request["spec"]["template"];
         let mut labels = string_map(&template["metadata"]["labels"]);
         labels.insert("job-name".to_owned(), job.name.clone());
@@ -120,6 +150,7 @@ impl Pod<'_> {
                 "name": pod_name(job),
                 "uid": pod_uid(job),
                 "creationTimestamp": self.times.map(|times| clock::iso_seconds(times.created)),
+                "deletionTimestamp": deletion,
                 "labels": labels,
                 "ownerReferences": [
                     {"apiVersion": "batch/v1", "kind": "Job", "name": job.name, "uid": uid(job), "controller": true},
@@ -177,7 +208,8 @@ impl Pod<'_> {
                 "message": "0/1 nodes are available: 1 Insufficient memory.",
             }),
         };
-        let all = [Some(scheduled), self.disruption.cloned()];
+        let disruption = self.disruption.map(Disruption::condition);
+        let all = [Some(scheduled), disruption.cloned()];
         all.into_iter().flatten().collect()
     }
 

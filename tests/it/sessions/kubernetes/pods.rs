@@ -167,12 +167,56 @@ async fn events_of_pods_are_not_read_while_pods_start_as_usual() {
 async fn the_disruption_of_a_pod_is_the_reason_instead_of_its_exit_code() {
     let env = env_with_running_job(HOST).await;
     let id = env.machine(HOST).id;
-    let why = "Taint manager: deleting due to NoExecute taint";
-    cluster(&env).disrupt(&id, "DeletionByTaintManager", why);
+    let why = "The node was low on resource: memory.";
+    cluster(&env).kill_pod(&id, "TerminationByKubelet", why);
     env.tick().await;
-    let reason =
-        format!("the session failed: its pod was disrupted: DeletionByTaintManager: {why}");
+    let reason = format!("the session failed: its pod was disrupted: TerminationByKubelet: {why}");
     assert_failed(&env, &reason).await;
+    env.finish().await;
+}
+
+const DRAIN: (&str, &str) = (
+    "EvictionByEvictionAPI",
+    "Eviction API: evicting pod for a drain",
+);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_on_a_drained_node_reports_that_it_was_stopped_from_outside() {
+    let env = env_with_running_job(HOST).await;
+    let id = env.machine(HOST).id;
+    cluster(&env).disrupt(&id, DRAIN.0, DRAIN.1);
+    env.tick_until("the run has ended", || !env.only_job().is_active())
+        .await;
+    env.tick_until_drained().await;
+    let reason = "the run was stopped from outside, for example by a drain of its node, a \
+                  preemption or the deletion of its pod";
+    let comments = env.vendors.linear().issue("ENG-1").comments();
+    let failed = format!(
+        "Implementation failed: {reason}\n\n**What to do:** To try again, set the label \
+         `Agent-Implement` again."
+    );
+    let is_failure = |comment: &&String| comment.starts_with(&failed);
+    assert_eq!(
+        comments.iter().filter(is_failure).count(),
+        1,
+        "{comments:#?}"
+    );
+    let names_signal = |comment: &String| comment.contains("stopped by a signal");
+    assert!(!comments.iter().any(names_signal), "{comments:#?}");
+    assert_eq!(env.only_job().state.status(), "failed");
+    env.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_pod_was_deleted_before_it_could_report_says_so() {
+    let env = env_with_running_job(HOST).await;
+    let id = env.machine(HOST).id;
+    env.kill(HOST, &id);
+    cluster(&env).disrupt(&id, DRAIN.0, DRAIN.1);
+    env.tick().await;
+    let reason = "the session failed: its pod was deleted, for example by a drain of its node or \
+                  a preemption";
+    assert_failed(&env, reason).await;
     env.finish().await;
 }
 
