@@ -395,6 +395,10 @@ pub const SESSION_VARIABLES: &str = "SESSION_VARIABLES";
 /// Variable with the names of those variables whose values must be redacted, separated by commas.
 pub const SESSION_SECRETS: &str = "SESSION_SECRETS";
 
+/// Variable with the end of the time budget, as a timestamp. Hosts set it whose machines may start long after their
+/// dispatch, from which the service counts the budget.
+pub const SESSION_ENDS_AT: &str = "SESSION_ENDS_AT";
+
 /// Returns the environment of a session. Variables of the service override secrets, and secrets
 /// override variables of the mapping. The names of the variables that are not the service's own are
 /// listed, so that the run knows which to pass on.

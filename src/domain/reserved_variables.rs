@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 
 /// Reserved variables.
-const NAMES: [&str; 38] = [
+const NAMES: [&str; 39] = [
     "RUN_CONFIG",
     "EGRESS_PROXY",
     "SESSION_NONCE",
     "SESSION_VARIABLES",
     "SESSION_SECRETS",
+    "SESSION_ENDS_AT",
     "ANTHROPIC_API_KEY",
     "CLAUDE_CODE_OAUTH_TOKEN",
     "PATH",

@@ -20,11 +20,12 @@ use super::orphan_processes::OrphanProcesses;
 use super::reexec;
 use domain::git_mirror;
 use domain::ids::Repo;
-use domain::machine::{SESSION_SECRETS, SESSION_VARIABLES};
+use domain::machine::{SESSION_ENDS_AT, SESSION_SECRETS, SESSION_VARIABLES};
 use domain::reserved_variables;
 use domain::run_config::RunInputs;
 use domain::run_socket::PROXY_VARIABLE;
 use domain::secret::Secret;
+use domain::time::Timestamp;
 use event_file::{EventFile, EventFileError};
 use vendors::http::Proxies;
 
@@ -103,6 +104,8 @@ pub struct Environment {
     pub workflow_token: Option<Secret>,
     /// Nonce that authenticates a session. `None` in CI.
     pub nonce: Option<Secret>,
+    /// End of the time budget by the clock of the service, if the machine may have started late.
+    pub ends_at: Option<Timestamp>,
     /// Secrets configured for the session.
     pub secrets: Vec<Secret>,
     /// Credentials of direct model providers, by variable.
@@ -230,6 +233,7 @@ impl Environment {
             home: variable("HOME").map(PathBuf::from),
             workflow_token: variable("GITHUB_TOKEN").map(Secret::new),
             nonce: variable("SESSION_NONCE").map(Secret::new),
+            ends_at: variable(SESSION_ENDS_AT).and_then(|at| Timestamp::parse(&at)),
             secrets: listed(variables, SESSION_SECRETS)
                 .filter_map(|name| variable(name).map(Secret::new))
                 .collect(),

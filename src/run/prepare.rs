@@ -7,6 +7,7 @@ use serde_json::Map;
 use tokio::time::Instant;
 
 use crate::agent::{self, Agent, AgentCli};
+use crate::clock;
 use crate::context::{
     Change, Connections, Dispatch, Publication, Reporting, Review, RunContext, TicketMaterial,
     TimeLimits, Workspace,
@@ -25,12 +26,16 @@ use domain::mapping::ModelProvider;
 use domain::report::FailureCode;
 use domain::run_config::RunConfig;
 use domain::secret::Secret;
+use domain::time::Timestamp;
 use pipeline::{PipelineDefinition, pipeline_for_phase};
 use vendors::http::{Client, RelayClient};
 
 /// Maximum time before the CI job timeout at which a run stops itself to report its result. The CI
 /// timer starts earlier, before the image is fetched.
 const REPORT_RESERVE: Duration = Duration::from_secs(3 * 60);
+
+/// Least time of a run that started late, or whose machine has a clock that is ahead.
+const MIN_TIME: Duration = Duration::from_secs(5 * 60);
 
 /// Services that a run uses to communicate.
 pub(crate) struct RunServices {
@@ -91,7 +96,7 @@ pub(crate) fn prepare(
         workflow_token: environment.workflow_token,
     };
     let run = RunContext {
-        limits: time_limits(&config, services.stop_signal),
+        limits: time_limits(&config, environment.ends_at, services.stop_signal),
         reporting: services.reporting,
         connections: Connections::new(
             orchestrator,
@@ -118,17 +123,30 @@ pub(crate) fn prepare(
     Ok((run, definition))
 }
 
-/// Returns the time limits, counted from now.
-fn time_limits(config: &RunConfig, stop_signal: StopSignal) -> TimeLimits {
+/// Returns the time limits. The budget counts from now, and ends at `ends_at` at the latest.
+fn time_limits(
+    config: &RunConfig,
+    ends_at: Option<Timestamp>,
+    stop_signal: StopSignal,
+) -> TimeLimits {
     let minutes = config
         .job_timeout_minutes
         .unwrap_or(limits::DEFAULT_JOB_MINUTES);
     let budget = Duration::from_secs(u64::from(minutes) * 60);
-    let host_deadline = Instant::now() + budget;
+    let host_deadline = Instant::now() + time_left(budget, ends_at, clock::now());
     TimeLimits {
         stop_signal,
         deadline: host_deadline - REPORT_RESERVE.min(budget / 10),
         host_deadline,
+    }
+}
+
+/// Returns the time until the host may stop the run.
+fn time_left(budget: Duration, ends_at: Option<Timestamp>, now: Timestamp) -> Duration {
+    // No run starts after its end. If it seems so, the clock of this machine is ahead.
+    match ends_at.filter(|end| *end > now) {
+        Some(end) => end.since(now).max(MIN_TIME).min(budget),
+        None => budget,
     }
 }
 
@@ -189,4 +207,30 @@ fn configured_agent(
         model: None,
         retries: agent::RETRIES,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_starts_late_has_the_rest_of_its_budget() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let budget = MINUTE * 60;
+        for (ends_at, expected) in [
+            (None, 60),
+            (Some(now + MINUTE * 60), 60),
+            (Some(now + MINUTE * 48), 48),
+            (Some(now + MINUTE * 2), 5),
+            (Some(now + MINUTE * 90), 60),
+            (Some(now), 60),
+            (Some(now - MINUTE * 30), 60),
+        ] {
+            let left = time_left(budget, ends_at, now);
+            assert_eq!(left, MINUTE * expected, "{ends_at:?}");
+        }
+        let left = time_left(MINUTE, Some(now + MINUTE / 2), now);
+        assert_eq!(left, MINUTE, "never more than the budget");
+    }
 }

@@ -179,6 +179,13 @@ fn assert_environment(machine: &MachineSnapshot, job: &Job) {
     let mut names: Vec<&str> = env.keys().map(String::as_str).collect();
     // Only containers have these.
     names.retain(|name| !["EGRESS_PROXY", "HOME"].contains(name));
+    // A local container starts when it is dispatched.
+    let is_local = job.runner == RunnerKind::Local;
+    assert_eq!(names.contains(&"SESSION_ENDS_AT"), !is_local);
+    if let Some(ends_at) = env.get("SESSION_ENDS_AT") {
+        assert_eq!(ends_at, &machine.labels["agent_implement_expires"]);
+    }
+    names.retain(|name| *name != "SESSION_ENDS_AT");
     assert_eq!(
         names,
         [

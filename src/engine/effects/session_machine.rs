@@ -12,7 +12,7 @@ use domain::ids::JobId;
 use domain::job::{Job, RunHandle};
 use domain::machine::{
     EnvVarMap, HostKind, Machine, MachineLabels, MachinePhase, MachineRef, MachineSpec,
-    machine_name, session_environment,
+    SESSION_ENDS_AT, machine_name, session_environment,
 };
 use domain::reserved_variables::partition_permitted;
 use domain::run_socket;
@@ -135,6 +135,10 @@ async fn spec(
         let (name, path) = (git_mirror::VARIABLE, git_mirror::MOUNT_POINT);
         required.insert(name.to_owned(), path.to_owned());
     }
+    let labels = MachineLabels::for_job(job, app.vendors.sessions.instance(), app.core.now());
+    // A local container starts when its image is there, and is dispatched then.
+    let ends_at = labels.expires_at.filter(|_| host != HostKind::Local);
+    required.extend(ends_at.map(|at| (SESSION_ENDS_AT.to_owned(), at.to_string())));
     let secrets = secrets(app, job)?;
     let (extra_env, refused) = partition_permitted(&session.extra_env);
     if !refused.is_empty() {
@@ -157,7 +161,7 @@ async fn spec(
         is_isolated: is_isolated(app, host),
         node_selector: session.node_selector.clone(),
         max_lifetime: job.timeout() + TIMEOUT_RESERVE,
-        labels: MachineLabels::for_job(job, app.vendors.sessions.instance(), app.core.now()),
+        labels,
     })
 }
 

@@ -56,7 +56,12 @@ fn is_machine_of(machine: &Machine, job: &Job) -> bool {
 
 /// Event of a machine that its host lists. `None` while the end of the run cannot be determined.
 async fn observed_event(app: &App, job: &Job, machine: &Machine) -> Option<JobEvent> {
-    let permanent = machine.permanent_problem(app.core.now());
+    let now = app.core.now();
+    let is_over = job.exceeded_timeout(now).is_some() || job.run_ended_at.is_some();
+    let permanent = match is_over {
+        true => machine.problem.as_ref(),
+        false => machine.permanent_problem(now),
+    };
     let activity = match (machine.state.phase(), permanent) {
         (MachinePhase::Starting, Some(problem)) => {
             return ended_event(app, job, machine.run_handle(), problem.into()).await;

@@ -169,6 +169,7 @@ impl RunFixture {
             temp_root: self.dir.path().join("temp"),
             home: None,
             nonce: None,
+            ends_at: None,
             proxies: Proxies::default(),
             secrets: Vec::new(),
             workflow_token: Some(Secret::new("ghs_workflowsowntoken0123456789")),

@@ -1,11 +1,12 @@
 //! Pods that do not start, end by the cluster, or have containers of others.
 
 use domain::job::JobState;
+use domain::mapping::Mapping;
 use fake_vendors::{FakeService, PodProblem};
 
 use super::{HOST, MINUTE, cluster, manual};
 use crate::sessions::env_with_running_job;
-use crate::test_env::TestEnv;
+use crate::test_env::{TestEnv, TestEnvOptions, mapping};
 
 /// Checks that the run ended and failed for this reason, and that nothing of it is left.
 async fn assert_failed(env: &TestEnv, reason: &str) {
@@ -73,6 +74,30 @@ async fn a_pod_that_does_not_start_ends_its_run_with_the_reason() {
         assert_failed(&env, &format!("the session failed: {reason}")).await;
         env.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_without_a_node_at_the_time_limit_says_so() {
+    let env = TestEnv::with_options(TestEnvOptions {
+        mappings: vec![Mapping {
+            max_job_minutes: Some(20),
+            ..mapping()
+        }],
+        ..manual()
+    })
+    .await;
+    cluster(&env).set_pod_problem(Some(PodProblem::Unschedulable));
+    env.create_labelled_issue("ENG-1", "Add a feature");
+    env.tick().await;
+    env.advance_clock(19 * MINUTE);
+    env.tick().await;
+    assert!(env.only_job().run_ended_at.is_none(), "it may pass");
+    env.advance_clock(MINUTE);
+    env.tick().await;
+    let reason = "the session failed: its pod was not scheduled: Unschedulable: 0/1 nodes are available: 1 \
+                  Insufficient memory.";
+    assert_failed(&env, reason).await;
+    env.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
