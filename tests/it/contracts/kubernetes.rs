@@ -299,6 +299,7 @@ fn rules_in_comments_of_the_network_policy_are_valid() {
     let is_rule = |line: &str| {
         let content = line.trim_start().strip_prefix("# ").map(str::trim_start);
         let field = content.and_then(|content| content.strip_prefix("- ").or(Some(content)));
+        let field = field.map(|field| field.trim_start_matches("{ "));
         let field = field.and_then(|field| field.split_once(':'));
         line.starts_with(' ') && field.is_some_and(|(name, _)| !name.contains(' '))
     };
@@ -311,7 +312,14 @@ fn rules_in_comments_of_the_network_policy_are_valid() {
     let policy = objects.last().unwrap();
     assert_eq!(violations("NetworkPolicy", policy), [""; 0], "{policy}");
     let rules = policy["spec"]["egress"].as_array().unwrap();
-    assert_eq!(rules.len(), 4, "{rules:#?}");
+    assert_eq!(rules.len(), 5, "{rules:#?}");
+    let openshift = &rules[1];
+    let pods = &openshift["to"][0]["podSelector"]["matchLabels"];
+    assert_eq!(pods["dns.operator.openshift.io/daemonset-dns"], "default");
+    let ports = openshift["ports"].as_array().unwrap().iter();
+    let ports: Vec<_> = ports.map(|one| (&one["protocol"], &one["port"])).collect();
+    let [udp, tcp, port] = [json!("UDP"), json!("TCP"), json!(5353)];
+    assert_eq!(ports, [(&udp, &port), (&tcp, &port)]);
     let dns = rules[0]["to"].as_array().unwrap().iter();
     let (blocks, pods): (Vec<_>, Vec<_>) = dns.partition(|to| to["podSelector"].is_null());
     let blocks = blocks.into_iter().map(|to| &to["ipBlock"]["cidr"]);
