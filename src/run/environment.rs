@@ -444,6 +444,23 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_the_time_is_read_if_it_is_a_timestamp() {
+        let at = Timestamp::parse("2026-01-02T03:04:05Z").unwrap();
+        for (value, expected) in [(at.to_string(), Some(at)), ("soon".to_owned(), None)] {
+            let environment = Environment::from_variables(
+                &variables(&[
+                    ("GITHUB_REPOSITORY", "o/r"),
+                    ("GITHUB_REF_NAME", "main"),
+                    ("RUN_CONFIG", r#"{"phase":"implementation"}"#),
+                    ("SESSION_ENDS_AT", &value),
+                ]),
+                None,
+            );
+            assert_eq!(environment.unwrap().ends_at, expected, "{value}");
+        }
+    }
+
+    #[test]
     fn rejects_an_invalid_proxy_without_quoting_its_password() {
         for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
             let result = Environment::from_variables(
