@@ -58,6 +58,10 @@ impl GitHubInner {
         let Some(((base, head), wants_up_to_date, unknown_reads)) = found else {
             return Mergeability::Clean;
         };
+        // A test may open a pull request without a commit.
+        if head.is_empty() {
+            return Mergeability::Clean;
+        }
         let Some(base) = git.branch_head(&base) else {
             return Mergeability::Unknown;
         };

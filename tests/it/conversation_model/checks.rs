@@ -139,7 +139,7 @@ impl World {
                 self.planned_titles.insert(job.id.clone(), title);
                 continue;
             }
-            if !ticket.is_planned {
+            if !ticket.is_planned || job.kind != JobKind::Implementation {
                 continue;
             }
             let of_ticket = jobs.iter().filter(|one| one.issue.id == job.issue.id);
