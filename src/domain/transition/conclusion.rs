@@ -17,7 +17,7 @@ pub enum MissingReport {
 pub enum RunConclusion {
     /// Conclusion of the host, such as `success` or `exit code 1`.
     Reported(String),
-    /// Problem of its machine, see [`MachineProblem`](crate::machine::MachineProblem).
+    /// Problem of its machine, see [`MachineProblem`].
     MachineProblem {
         /// Sentence about the machine.
         message: String,
