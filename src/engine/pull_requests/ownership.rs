@@ -68,10 +68,10 @@ pub(crate) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
     let (report, warnings) = with_confirmed_pull(&held.report, confirmed);
     run_monitor::apply_event(&app.core, job, JobEvent::ResultReported { report }).await?;
     // Until now events about it were those of a foreign pull request.
-    app.live
-        .reconciliation
-        .note_changed(pull.into_iter().collect());
-    app.live.notifiers.follow_up.notify_one();
+    if let Some(pull) = pull {
+        app.live.reconciliation.note_changed(vec![pull]);
+        app.live.notifiers.follow_up.notify_one();
+    }
     Ok(warnings)
 }
 

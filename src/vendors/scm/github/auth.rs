@@ -42,9 +42,8 @@ pub enum RepoTokenAccess {
 /// Part of the host's message about a permission that the App lacks.
 const LACKS_PERMISSION: &str = "not accessible by integration";
 
-/// Time for which an installation token has the permissions of the installation. A later token may have more: one
-/// keeps the permissions of the time of its creation.
-const PERMISSIONS_SETTLED: Duration = Duration::from_secs(60);
+/// Age from which an installation token may lack permissions that were accepted since: it keeps those of its creation.
+const MAY_BE_OUTDATED: Duration = Duration::from_secs(60);
 
 /// Lifetime of an installation token.
 const INSTALLATION_TOKEN_LIFETIME: Duration = Duration::from_secs(60 * 60);
@@ -92,7 +91,7 @@ impl AccessToken {
             }
         };
         let is_rejected = matches!(outcome, Err(error) if error.status() == Some(401));
-        is_rejected || age >= PERMISSIONS_SETTLED && lacks_permission()
+        is_rejected || age >= MAY_BE_OUTDATED && lacks_permission()
     }
 
     /// Adds the token to a REST request.

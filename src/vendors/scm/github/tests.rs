@@ -65,6 +65,11 @@ fn installed(
 ) -> StubReply {
     match request.path.as_str() {
         "/repos/o/r/installation" => installation_of(7, "O"),
+        // A repository that was transferred. GitHub redirects requests about its former name.
+        "/repos/o/moved/installation" => installation_of(8, "new-owner"),
+        "/app/installations/8/access_tokens" => {
+            StubReply::json(201, &json!({"token": "ghs_2", "expires_at": expires}))
+        }
         "/app/installations/7/access_tokens" => {
             StubReply::json(201, &json!({"token": "ghs_1_a.b-c", "expires_at": expires}))
         }

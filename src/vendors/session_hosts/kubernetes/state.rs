@@ -40,7 +40,7 @@ const RARELY_STARTS: [&str; 3] = [
 /// Reasons of a container whose pod is being prepared. They do not say what it waits for.
 const IN_PREPARATION: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
-/// Reasons of a Job that failed with its pod.
+/// Reason of a Job whose pod failed.
 const FAILED_WITH_ITS_POD: &str = "BackoffLimitExceeded";
 
 /// Problem of a Job whose pod was deleted. The cluster deletes a pod that it evicts within seconds.

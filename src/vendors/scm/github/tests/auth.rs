@@ -141,18 +141,12 @@ async fn finds_the_installation_of_an_owner_once() {
     assert_eq!(lookups.collect::<Vec<_>>(), expected);
 }
 
-/// GitHub redirects requests about the former name of a transferred repository, so that they name its new owner.
 #[tokio::test]
 async fn a_transferred_repository_does_not_stand_for_its_former_owner() {
-    let server = TestServer::start(|request, _| match request.path.as_str() {
-        "/repos/o/moved/installation" => installation_of(8, "new-owner"),
-        "/app/installations/8/access_tokens" => StubReply::json(
-            201,
-            &json!({"token": "ghs_2", "expires_at": "2099-01-01T00:00:00Z"}),
-        ),
-        _ => installed(request, "2099-01-01T00:00:00Z", |_| {
+    let server = TestServer::start(|request, _| {
+        installed(request, "2099-01-01T00:00:00Z", |_| {
             StubReply::json(200, &run_json(1, "x"))
-        }),
+        })
     })
     .await;
     let github = with_app(&server);

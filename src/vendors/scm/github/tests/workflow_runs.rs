@@ -94,19 +94,15 @@ async fn a_dispatch_to_a_repository_without_the_app_says_so() {
 
 #[tokio::test]
 async fn a_dispatch_to_a_transferred_repository_uses_the_installation_of_its_owner() {
-    let server = TestServer::start(|request, _| match request.path.as_str() {
-        "/repos/o/moved/installation" => installation_of(8, "new-owner"),
-        "/app/installations/8/access_tokens" => StubReply::json(
-            201,
-            &json!({"token": "ghs_2", "expires_at": "2099-01-01T00:00:00Z"}),
-        ),
-        path if path.contains("/moved/") => match request.header("authorization") {
-            Some("Bearer ghs_2") => StubReply::Response(204, vec![], String::new()),
-            _ => StubReply::json(404, &json!({"message": "Not Found"})),
-        },
-        _ => installed(request, "2099-01-01T00:00:00Z", |_| {
-            StubReply::json(200, &run_json(1, "x"))
-        }),
+    let server = TestServer::start(|request, _| {
+        installed(request, "2099-01-01T00:00:00Z", |request| {
+            let is_of_moved = request.header("authorization") == Some("Bearer ghs_2");
+            match request.path.ends_with("/dispatches") {
+                true if is_of_moved => StubReply::Response(204, vec![], String::new()),
+                true => StubReply::json(404, &json!({"message": "Not Found"})),
+                false => StubReply::json(200, &run_json(1, "x")),
+            }
+        })
     })
     .await;
     let github = with_app(&server);
