@@ -73,14 +73,6 @@ fn key_on(system: System) -> &'static str {
     }
 }
 
-fn faults_of(env: &TestEnv, system: System) -> &fake_vendors::FaultInjector {
-    env.vendors.faults(match system {
-        System::Linear => FakeService::Linear,
-        System::Jira => FakeService::Jira,
-        System::GitHub => FakeService::GitHub,
-    })
-}
-
 /// Creates a triggered ticket and brings its run into a state.
 async fn start_run(env: &TestEnv, system: System, state: CiState) -> TestTicket {
     let key = key_on(system);
@@ -308,11 +300,11 @@ async fn a_poll_that_read_the_trigger_before_the_cancellation_dispatches_nothing
         let ticket = start_run(&env, system, CiState::Running).await;
         let job = env.jobs(key_on(system)).pop().unwrap();
         let delay = InjectedFault::DelayResponse(Duration::from_secs(2));
-        faults_of(&env, system).inject_next(delay);
+        env.ticketing_faults(system).inject_next(delay);
         let app = env.app.clone();
         let poll = tokio::spawn(async move { engine::poll::run_once(&app).await });
         env.wait_until("the poll has asked", || {
-            faults_of(&env, system).pending() == 0
+            env.ticketing_faults(system).pending() == 0
         })
         .await;
         assert_eq!(cancel(&env, &job, json!({})).await.0, 200);
@@ -402,7 +394,7 @@ async fn a_failed_run_is_retried_although_its_issue_is_parked() {
         });
         put.await.unwrap();
 
-        let vendor = faults_of(&env, system);
+        let vendor = env.ticketing_faults(system);
         vendor.set_outage(true);
         let (status, body) = retry(&env, &job).await;
         let error = body["error"].as_str().unwrap();

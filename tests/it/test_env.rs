@@ -9,6 +9,7 @@ use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use domain::ids::{IssueId, IssueKey};
+use domain::issue::System;
 use domain::job::Job;
 use domain::machine::HostKind;
 use domain::mapping::{Mapping, MappingInput, PLAN_WORKFLOW};
@@ -371,17 +372,20 @@ impl TestEnv {
         })
     }
 
+    /// Returns the fault injector of a fake ticketing system.
+    pub fn ticketing_faults(&self, system: System) -> &FaultInjector {
+        self.vendors.faults(match system {
+            System::Linear => FakeService::Linear,
+            System::Jira => FakeService::Jira,
+            System::GitHub => FakeService::GitHub,
+        })
+    }
+
     /// Sets the rates of random faults for Linear, Jira, and GitHub.
     pub fn set_fault_rates(&self, rates: &FaultRates) {
-        self.vendors
-            .faults(FakeService::Linear)
-            .set_rates(rates.clone());
-        self.vendors
-            .faults(FakeService::Jira)
-            .set_rates(rates.clone());
-        self.vendors
-            .faults(FakeService::GitHub)
-            .set_rates(rates.clone());
+        for system in [System::Linear, System::Jira, System::GitHub] {
+            self.ticketing_faults(system).set_rates(rates.clone());
+        }
     }
 
     /// Returns the jobs of a ticket, oldest first.

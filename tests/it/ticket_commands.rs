@@ -5,8 +5,8 @@ use std::time::Duration;
 use domain::issue::System;
 use domain::job::{Job, JobState};
 use domain::report::FailureCode;
-use fake_vendors::FakeAuthor;
 use fake_vendors::scripted_agent::Script;
+use fake_vendors::{FakeAuthor, InjectedFault};
 
 use crate::planning::write_steps;
 use crate::test_env::{EngineMode, Gate, TestEnv, TestEnvOptions};
@@ -26,6 +26,11 @@ struct Story {
 
 impl Story {
     async fn start(system: System) -> Self {
+        Self::start_with_faults(system, 0).await
+    }
+
+    /// Starts a story in which this number of requests for the comments of a ticket fail.
+    async fn start_with_faults(system: System, faults: usize) -> Self {
         let mapping = mapping_for(system, example_team(system));
         let env = TestEnv::with_manual_engine([mapping]).await;
         let key = example_key(system, 7);
@@ -34,6 +39,11 @@ impl Story {
         env.set_agent_script(&key, Script::new().pass(steps));
         let ticket = TestTicket::create(&env, system, &key, "Add a cart");
         ticket.trigger();
+        for _ in 0..faults {
+            let fault = InjectedFault::ErrorStatus(502);
+            env.ticketing_faults(system)
+                .inject_on_match(comments_request(system), fault);
+        }
         let is_running = || env.jobs(&key).last().is_some_and(|job| job.run.is_some());
         env.tick_until("the run is active", is_running).await;
         settle(&env).await;
@@ -43,6 +53,16 @@ impl Story {
             key,
             gate,
         }
+    }
+
+    async fn restart_service(self) -> Self {
+        let options = TestEnvOptions {
+            mappings: Vec::new(),
+            engine: EngineMode::manual(),
+            ..TestEnvOptions::default()
+        };
+        let env = self.env.restart_service(options).await;
+        Self { env, ..self }
     }
 
     /// Writes a command and waits for this number of comments that begin with the reply.
@@ -63,6 +83,15 @@ impl Story {
         settle(&self.env).await;
         let after = (self.ticket.comments(), self.env.jobs(&self.key).len());
         assert_eq!(after, before);
+    }
+}
+
+/// Part of the requests of a poll for comments of a ticket.
+fn comments_request(system: System) -> &'static str {
+    match system {
+        System::Jira => "orderBy=-created",
+        System::GitHub => "Issue { comments(",
+        System::Linear => unreachable!("a part of the poll"),
     }
 }
 
@@ -123,25 +152,26 @@ async fn a_command_counts_once_across_restarts() {
         story
             .command("/agent-implement status", "Implementation is running for ")
             .await;
-        let Story {
-            env,
-            ticket,
-            key,
-            gate,
-        } = story;
-        let options = TestEnvOptions {
-            mappings: Vec::new(),
-            engine: EngineMode::manual(),
-            ..TestEnvOptions::default()
-        };
-        let env = env.restart_service(options).await;
-        let story = Story {
-            env,
-            ticket,
-            key,
-            gate,
-        };
+        let story = story.restart_service().await;
         story.nothing_happens().await;
+        story.env.stop().await;
+    }
+}
+
+/// Which commands count is known from the first poll on, also if no comments could be read before a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_from_before_the_first_reading_counts_after_a_restart() {
+    for system in [System::Jira, System::GitHub] {
+        let story = Story::start_with_faults(system, 100).await;
+        let faults = story.env.ticketing_faults(system);
+        assert_ne!(faults.injected(), [], "{system:?}");
+        let text = "/agent-implement status";
+        story.ticket.comment(text);
+        faults.clear();
+        let story = story.restart_service().await;
+        story.env.advance_clock(Duration::from_secs(2));
+        let is_answered = || story.ticket.count("Implementation is running for ") == 1;
+        story.env.tick_until(text, is_answered).await;
         story.env.stop().await;
     }
 }

@@ -280,13 +280,12 @@ pub(super) async fn after_poll(
 ) -> StoreResult<()> {
     let (system, reads) = (account.system(), &app.live.comment_reads);
     let postponed = received::process(app, account, &poll.issues, &poll.comments).await?;
-    if poll.comments_read {
-        let read_until = match postponed.is_empty() {
-            true => started_at,
-            false => started_at - MAX_POSTPONEMENT,
-        };
-        reads.record(&app.core, system, read_until).await?;
-    }
+    let read_until = match (poll.comments_read, postponed.is_empty()) {
+        (true, true) => started_at,
+        (true, false) => started_at - MAX_POSTPONEMENT,
+        (false, _) => Timestamp::EPOCH,
+    };
+    reads.record(&app.core, system, read_until).await?;
     for issue in postponed {
         reads.announce(system, issue.key.as_str().to_owned());
     }
