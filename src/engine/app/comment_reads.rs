@@ -110,8 +110,8 @@ impl CommentReads {
         })
     }
 
-    /// Records that the comments up to a time were read, unless later ones were. The first call of a process writes the
-    /// time of the first poll in any case, so that a restart does not move it.
+    /// Records that the comments up to a time were read (the epoch: none were), unless later ones were. The first call of
+    /// a process writes the time of the first poll in any case, so that a restart does not move it.
     pub(crate) async fn record(
         &self,
         core: &Core,
