@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use domain::effect::Effect;
 use domain::mapping::Mapping;
 use engine::pull_requests::follow_up;
 use engine::{outbox_worker, poll, run_monitor};
@@ -136,19 +137,31 @@ impl SystemUnderTest {
             .issue(&format!("{team}-{}", 1_000 + number))
     }
 
+    /// Returns the pending changes of a ticket, in their order. Log excerpts, which wait in the queues of their runs,
+    /// are the last.
     pub fn outbox_entries(&self, at: usize) -> Vec<outbox::OutboxEntry> {
         let Some(ticket) = self.ticket(at).snapshot() else {
             return Vec::new();
         };
-        let queue_key = format!("ticket:{}", ticket.id);
-        self.env()
-            .store
+        let (store, queue_key) = (&self.env().store, format!("ticket:{}", ticket.id));
+        let mut entries = store
             .read(|tx| outbox::of_queue_key(tx, &queue_key))
-            .unwrap()
+            .unwrap();
+        let mut excerpts = store.read(outbox::pending).unwrap();
+        excerpts.retain(|entry| match &entry.effect {
+            Effect::LogExcerpt { issue, .. } => {
+                issue.id.as_str() == ticket.id && entry.queue_key != queue_key
+            }
+            _ => false,
+        });
+        entries.append(&mut excerpts);
+        entries
     }
 
     /// Applies an event and returns whether it applied.
     pub async fn apply(&mut self, event: &ModelEvent) -> Result<bool, String> {
+        // What happens after an end has a later time than the end.
+        self.service.clock.advance(Duration::from_millis(1));
         self.model.now = self.service.clock.now().as_millis();
         let activity = match event {
             ModelEvent::Flag(slot)
