@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::decision::DecisionOutcome;
+use domain::effect::Effect;
 use domain::feedback::{
     FollowUpPolicy, PullRequestRecord, PullRequestStatus, automatic_runs_resume_at,
 };
 use domain::job::{Job, JobKind};
 use domain::merge_policy::{MergeProgress, MergeRule};
 use domain::red_checks::CiStatus;
+use store::outbox::OutboxEntry;
 use store::{audit, decisions, dedup, jobs, outbox, pull_feedback};
 
 use super::ci::failed_checks;
@@ -55,22 +57,36 @@ impl World {
                 self.drive(&event).await;
                 self.check_step().await?;
             }
-            let queues = self.env().store.read(outbox::queue_keys).unwrap();
-            self.service.clock.advance(match queues.is_empty() {
+            let due = self.due_effects();
+            self.service.clock.advance(match due.is_empty() {
                 true => TICK_INTERVAL,
                 false => Duration::from_secs(61),
             });
             let now = self.state();
-            quiet = match queues.is_empty() && state == now {
+            quiet = match due.is_empty() && state == now {
                 true => quiet + 1,
                 false => 0,
             };
-            changes = format!("{queues:?}\n{state}\n{now}");
+            changes = format!("{due:#?}\n{state}\n{now}");
             if quiet == QUIET_TICKS {
                 return self.check_at_rest();
             }
         }
         Err(format!("never at rest: {changes}"))
+    }
+
+    /// Returns the effects that do not wait for a run. A branch is deleted when no run works on it any more.
+    fn due_effects(&self) -> Vec<OutboxEntry> {
+        let store = &self.env().store;
+        let mut due = store.read(outbox::pending).unwrap();
+        due.retain(|entry| match &entry.effect {
+            Effect::DeleteBranch { repo, number } => {
+                let of_pull = store.read(|tx| jobs::of_pull(tx, repo, *number));
+                !of_pull.unwrap().iter().any(Job::is_active)
+            }
+            _ => true,
+        });
+        due
     }
 
     fn state(&self) -> String {
