@@ -9,6 +9,7 @@ use domain::job::JobKind;
 use domain::mapping::Mapping;
 use domain::plan_approval::{PlanApproval, PlanGate};
 use domain::question::OpenQuestion;
+use domain::time::Timestamp;
 use engine::{outbox_worker, poll};
 use fake_vendors::{FakeRepo, FakeService, InjectedFault, RunSnapshot};
 use reqwest::Method;
@@ -51,6 +52,8 @@ pub struct World {
     /// Jobs seen so far, and those that have ended.
     pub seen: BTreeSet<JobId>,
     pub ended: BTreeSet<JobId>,
+    /// Times at which the plan of a job began to wait. A wait that has ended begins again if its ticket shows the plan.
+    pub waits: BTreeMap<JobId, BTreeSet<Timestamp>>,
     pub milestones: BTreeMap<String, u64>,
 }
 
@@ -102,6 +105,7 @@ impl World {
             planned_titles: BTreeMap::new(),
             seen: BTreeSet::new(),
             ended: BTreeSet::new(),
+            waits: BTreeMap::new(),
             milestones: BTreeMap::new(),
         }
     }
