@@ -56,7 +56,8 @@ impl ReferenceModel {
             ReportedOutcome::InfrastructureFailure => failed(false),
         });
         let ticket_gone = polled && run.is_for_ticket() && (ticket.closed || ticket.deleted);
-        let refused = unstarted && self.refusals_left > 0;
+        // The host has accepted a run that reports, whether or not its answer arrived.
+        let refused = unstarted && reported.is_none() && self.refusals_left > 0;
         let given_up = unstarted && self.failures_left > 0 && elapsed(Some(run.began_at), DAY);
         let lost = run.hosted_at.is_none() && elapsed(run.dispatched_at, LINK_TIMEOUT);
         let cancelled = run
