@@ -393,8 +393,7 @@ impl FakeRepo {
     /// Closes a pull request without a merge.
     pub fn close_pull(&self, number: u64) {
         self.host.update_pull(&self.path(), number, |pull| {
-            pull.open = false;
-            pull.closed_at = Some(clock::now_ms());
+            pull.close(clock::now_ms());
         });
         self.update_model(|_| ());
         self.host

@@ -215,10 +215,7 @@ impl GitHubInner {
         git.update_ref(&format!("refs/heads/{}", pull.base), &sha)?;
         let now = clock::now_ms();
         self.update_pull(repo_path, number, |pull| {
-            pull.open = false;
-            pull.auto_merge = None;
-            pull.queued_by = None;
-            pull.closed_at = Some(now);
+            pull.close(now);
             pull.merged = Some(Merge {
                 sha: sha.clone(),
                 merged_at: now,

@@ -148,6 +148,15 @@ impl PullRecord {
             self.head
         )
     }
+
+    /// Closes it, merged or not. A closed pull request is neither armed nor in the merge queue, also after it is opened
+    /// again.
+    pub(crate) fn close(&mut self, now: i64) {
+        self.open = false;
+        self.auto_merge = None;
+        self.queued_by = None;
+        self.closed_at = Some(now);
+    }
 }
 
 #[derive(Clone, Serialize, Deserialize)]

@@ -254,9 +254,13 @@ impl ApiCall<'_> {
             pull.title = title.unwrap_or_else(|| pull.title.clone());
             pull.body = body.unwrap_or_else(|| pull.body.clone());
             pull.base = base.unwrap_or_else(|| pull.base.clone());
-            if let Some(state) = state {
-                pull.open = state == "open";
-                pull.closed_at = (!pull.open).then(clock::now_ms);
+            match state.as_deref() {
+                Some("open") => {
+                    pull.open = true;
+                    pull.closed_at = None;
+                }
+                Some(_) => pull.close(clock::now_ms()),
+                None => {}
             }
         });
         let pull = self.pull(repo_path, number)?;
