@@ -29,6 +29,9 @@ const WORKING: [&str; 4] = [
     "Planning",
 ];
 
+/// Actions that end the wait of a plan.
+const PLAN_DECISIONS: [&str; 3] = ["plan-approved", "plan-rejected", "plan-asked"];
+
 type CheckResult = Result<(), String>;
 
 fn ensure(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
@@ -92,18 +95,17 @@ impl World {
                 self.ended.insert(job.id.clone());
             }
             let waits = self.waits.get(&job.id).map_or(1, BTreeSet::len);
-            for (action, detail, expected) in [
-                ("question-answered", format!("of job {}", job.id), 1),
-                ("plan-approved", format!("plan of job {}", job.id), waits),
-                ("plan-rejected", format!("plan of job {}", job.id), waits),
-                ("plan-asked", format!("plan of job {}", job.id), 1),
+            for (actions, detail, expected) in [
+                (&["question-answered"][..], "of job", 1),
+                (&PLAN_DECISIONS, "plan of job", waits),
             ] {
-                let counted = audit
-                    .iter()
-                    .filter(|entry| entry.action == action && entry.detail.contains(&detail))
-                    .count();
+                let detail = format!("{detail} {}", job.id);
+                let counts = |entry: &&AuditEntry| {
+                    actions.contains(&entry.action.as_str()) && entry.detail.contains(&detail)
+                };
+                let counted = audit.iter().filter(counts).count();
                 ensure(counted <= expected, || {
-                    format!("{action} counts {counted} times for {}", job.id)
+                    format!("{actions:?} count {counted} times for {}", job.id)
                 })?;
             }
         }
@@ -129,7 +131,8 @@ impl World {
         Ok(())
     }
 
-    /// An implementation of a planned ticket follows an approval of the latest plan, for the text that was planned.
+    /// An implementation of a planned ticket follows an approval of the latest plan since it waits, for the text that
+    /// was planned.
     fn check_new_jobs(&mut self, jobs: &[Job], audit: &[AuditEntry]) -> CheckResult {
         for job in jobs {
             if !self.seen.insert(job.id.clone()) {
@@ -153,7 +156,10 @@ impl World {
             };
             let detail = format!("plan of job {}", plan.id);
             let mut approvals = audit.iter().filter(|entry| entry.action == "plan-approved");
-            let is_approved = approvals.any(|entry| entry.detail.contains(&detail));
+            let waits_since = self.waits.get(&plan.id).and_then(|waits| waits.last());
+            let is_approved = approvals.any(|entry| {
+                entry.detail.contains(&detail) && waits_since.is_none_or(|since| entry.at >= *since)
+            });
             ensure(is_approved, || {
                 format!("{} is implemented without an approval", ticket.key)
             })?;

@@ -149,9 +149,7 @@ impl SystemUnderTest {
             .unwrap();
         let mut excerpts = store.read(outbox::pending).unwrap();
         excerpts.retain(|entry| match &entry.effect {
-            Effect::LogExcerpt { issue, .. } => {
-                issue.id.as_str() == ticket.id && entry.queue_key != queue_key
-            }
+            Effect::LogExcerpt { issue, .. } => issue.id.as_str() == ticket.id,
             _ => false,
         });
         entries.append(&mut excerpts);
