@@ -412,8 +412,13 @@ impl World {
         let history = read.unwrap();
         let current = history.as_ref().and_then(|history| history.current());
         let waits = current.is_some_and(|one| one.outcome == DecisionOutcome::Waiting);
+        // On GitHub, only projects that plan look for the marker of an approval.
+        let is_read = |one: &&String| {
+            ticket.is_planned || self.system != System::GitHub || *one != "Plan-Approved"
+        };
         let is_flagged = markers
             .iter()
+            .filter(is_read)
             .any(|one| one != "Planning Failed" && one != "Implementation Failed");
         ensure(!is_resumed || has_run || waits || !is_flagged, || {
             format!("nothing follows {job:#?}: {markers:?} {current:#?}")
