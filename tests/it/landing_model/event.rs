@@ -260,7 +260,42 @@ fn environment_event() -> impl Strategy<Value = LandingEvent> {
     ]
 }
 
-/// Sequence of this many events. Every place begins with a ticket.
+/// Check of a pull request that stays red: each time it fails, runs end that may repair it, and another failure follows.
+fn stubborn_check() -> impl Strategy<Value = Vec<LandingEvent>> {
+    use LandingEvent::*;
+    (0..6_usize).prop_map(|pull| {
+        let rounds = (0..3).flat_map(move |failure| {
+            let fails = || [Check(pull, CheckEnd::Red(failure)), Wait(12), Tick];
+            let runs_end = (0..4).map(|run| Run(run, RunEnd::Done));
+            // It fails again when its failed jobs have run again.
+            let twice = fails().into_iter().chain(fails());
+            twice.chain(runs_end).chain([Tick])
+        });
+        rounds.collect()
+    })
+}
+
+/// Pull request whose checks pass and that two people approve, at once or one after the other. The rules of a project
+/// may need the first approval, and those of its repository the second.
+fn smooth_merge() -> impl Strategy<Value = Vec<LandingEvent>> {
+    use LandingEvent::*;
+    (0..6_usize, any::<bool>()).prop_map(|(pull, is_slow)| {
+        let passes = [
+            Tick,
+            Check(pull, CheckEnd::Green),
+            AppCheck(pull, CheckEnd::Green),
+        ];
+        let approve = |who| Review(pull, who, "APPROVED");
+        let mut events = [&passes[..], &[approve("mia")]].concat();
+        events.extend(is_slow.then_some(Tick));
+        events.extend([approve("kim"), Tick]);
+        events.extend((0..PROJECTS).map(RunQueue));
+        events
+    })
+}
+
+/// This many events, now and then a [`stubborn_check`] or a [`smooth_merge`] instead of one. Every place begins with a
+/// ticket.
 pub fn event_sequence(events: usize) -> impl Strategy<Value = Vec<LandingEvent>> {
     let start = (0..SLOTS).map(LandingEvent::File);
     let start: Vec<LandingEvent> = start.chain([LandingEvent::Tick]).collect();
@@ -271,5 +306,11 @@ pub fn event_sequence(events: usize) -> impl Strategy<Value = Vec<LandingEvent>>
         9 => engine_event(),
         4 => environment_event(),
     ];
-    prop::collection::vec(event, events).prop_map(move |events| [start.clone(), events].concat())
+    let part = prop_oneof![
+        120 => event.prop_map(|event| vec![event]),
+        1 => stubborn_check(),
+        2 => smooth_merge(),
+    ];
+    prop::collection::vec(part, events)
+        .prop_map(move |parts| [start.clone(), parts.concat()].concat())
 }
