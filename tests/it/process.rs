@@ -56,12 +56,16 @@ impl ServiceProcess {
     /// # Panics
     /// If the service exits before it is ready.
     pub fn start_on(port: u16, dir: &Path, flags: &[&str]) -> Self {
-        let mut child = command(&["serve", "--port", &port.to_string(), "--data-dir"])
-            .arg(dir)
-            .args(flags)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = command(&["serve", "--port", &port.to_string(), "--data-dir"]);
+        Self::spawn(command.arg(dir).args(flags), dir)
+    }
+
+    /// Starts a command that serves a data directory.
+    ///
+    /// # Panics
+    /// If the service exits before it is ready.
+    pub fn spawn(command: &mut Command, dir: &Path) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut output = String::new();
         let address = loop {
