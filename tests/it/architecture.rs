@@ -367,16 +367,26 @@ fn files_are_at_most_500_lines_long() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
+/// Versions of each package in a lock file.
+fn locked_versions(file: &str) -> BTreeMap<String, Vec<String>> {
+    let lock = fs::read_to_string(Path::new(ROOT).join(file)).unwrap();
+    let mut versions = BTreeMap::<_, Vec<_>>::new();
+    for package in lock.split("[[package]]").skip(1) {
+        let value = |key| package.lines().find_map(|line| line.strip_prefix(key));
+        let [name, version] = [value("name = "), value("version = ")].map(|value| {
+            let value = value.unwrap();
+            value.trim_matches('"').to_owned()
+        });
+        versions.entry(name).or_default().push(version);
+    }
+    versions
+}
+
 /// The program uses rustls with ring. Default features of a dependency could add a second TLS stack.
 #[test]
 fn there_is_one_tls_and_cryptography_stack() {
-    let lock = fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).unwrap();
-    let packages: Vec<&str> = lock
-        .lines()
-        .filter_map(|line| line.strip_prefix("name = \""))
-        .map(|name| name.trim_end_matches('"'))
-        .collect();
-    assert_eq!(packages.iter().filter(|name| **name == "ring").count(), 1);
+    let packages = locked_versions("Cargo.lock");
+    assert_eq!(packages["ring"].len(), 1);
     for second in [
         "aws-lc-rs",
         "aws-lc-sys",
@@ -384,8 +394,20 @@ fn there_is_one_tls_and_cryptography_stack() {
         "openssl",
         "openssl-sys",
     ] {
-        assert!(!packages.contains(&second), "{second}");
+        assert!(!packages.contains_key(second), "{second}");
     }
+}
+
+/// The fuzzer's lock file is its own. Cargo adds what it lacks in the newest version.
+#[test]
+fn the_fuzzer_tests_the_versions_that_the_program_has() {
+    let program = locked_versions("Cargo.lock");
+    let mut unknown = locked_versions("fuzz/Cargo.lock");
+    unknown.retain(|name, versions| {
+        let known = program.get(name);
+        known.is_some_and(|known| !versions.iter().all(|version| known.contains(version)))
+    });
+    assert_eq!(unknown, BTreeMap::new());
 }
 
 /// The lint rejects unsafe code in the whole workspace. This test protects the lint.
