@@ -26,7 +26,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use store::{Store, mappings};
 use support::peer;
 use support::table::{self, BenchRow, Threshold, millis};
-use support::{fixtures, service, vendor_setup};
+use support::{fixtures, vendor_setup};
 
 /// Maximum duration of a single step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -191,7 +191,7 @@ fn serve_command(program: &Path, dir: &Path) -> Command {
         .args(["serve", "--port", "0", "--data-dir"])
         .arg(dir)
         .env_clear()
-        .envs(service::ALLOCATOR)
+        .envs(test_support::allocator_settings())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());

@@ -45,12 +45,6 @@ struct Service {
     options: Options,
 }
 
-/// Allocator settings of the systemd unit and the container image (packaging/systemd, packaging/docker).
-pub const ALLOCATOR: [(&str, &str); 2] = [
-    ("MALLOC_ARENA_MAX", "4"),
-    ("MALLOC_MMAP_THRESHOLD_", "32768"),
-];
-
 /// Creates the engine on a store, with additional flags.
 pub fn build_app(store: Store, more: &[String]) -> Result<App> {
     // The HTTP clients that the engine creates need a TLS provider.
@@ -175,7 +169,7 @@ impl BenchServer {
             .arg(name.get_name())
             .arg("--dir")
             .arg(dir)
-            .envs(ALLOCATOR)
+            .envs(test_support::allocator_settings())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -1,4 +1,4 @@
-//! Helpers shared by the unit tests of several crates.
+//! Helpers shared by the tests and benchmarks of several crates.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test that called")]
 
@@ -66,4 +66,22 @@ pub fn app_key() -> String {
 /// Installs the process-wide TLS provider that every HTTP client needs.
 pub fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Settings of glibc's allocator in the systemd unit, with which the service is measured.
+///
+/// # Panics
+/// If the unit has none.
+pub fn allocator_settings() -> Vec<(&'static str, &'static str)> {
+    let unit = include_str!("../../packaging/systemd/agent-implement.service");
+    let assignments = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("Environment="))
+        .flat_map(|line| line.split(' '))
+        .filter_map(|assignment| assignment.split_once('='));
+    let settings: Vec<_> = assignments
+        .filter(|(name, _)| name.starts_with("MALLOC_"))
+        .collect();
+    assert!(!settings.is_empty(), "no allocator settings in {unit}");
+    settings
 }

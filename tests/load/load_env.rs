@@ -14,7 +14,7 @@ use crate::fake_runs::AcknowledgedRun;
 use crate::http_client::{HttpConnection, RawResponse, encode_request};
 use crate::measurements::LoadRecorder;
 use crate::process::{self, ServiceProcess};
-use test_support::app_key;
+use test_support::{allocator_settings, app_key};
 
 use crate::{ACTIVE_RUNS, ISSUES_PER_MAPPING, JIRA_PROJECTS, LINEAR_TEAMS, LoadPlan, REPOSITORIES};
 
@@ -351,16 +351,4 @@ fn start_service(vendors: &FakeVendors, dir: &Path, plan: &LoadPlan) -> ServiceP
     let mut command = process::command(&["serve", "--port", "0", "--data-dir"]);
     let command = command.arg(&dir).args(flags).envs(allocator_settings());
     ServiceProcess::spawn(command, &dir)
-}
-
-/// Settings of glibc's allocator in the systemd unit.
-fn allocator_settings() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let unit = include_str!("../../packaging/systemd/agent-implement.service");
-    let assignments = unit
-        .lines()
-        .filter_map(|line| line.strip_prefix("Environment="));
-    assignments
-        .flat_map(|line| line.split(' '))
-        .filter_map(|assignment| assignment.split_once('='))
-        .filter(|(name, _)| name.starts_with("MALLOC_"))
 }
