@@ -11,13 +11,16 @@ use serde::de::IgnoredAny;
 use ulid::Ulid;
 
 use domain::ids::{IssueId, IssueKey, JobId};
-use domain::job::{Job, JobState};
+use domain::issue::IssueRef;
+use domain::job::{Job, JobKind, JobState};
 use domain::job_filter::{JobFilter, StateClass};
 use domain::time::Timestamp;
 
 use super::StoreResult;
 use super::table::{MAX_KEY_TEXT, ReadableTx, ScanDirection, WriteTx};
-use super::tables::{JOBS, JOBS_BY_ISSUE, JOBS_BY_ISSUE_KEY, JOBS_BY_STATE, JOBS_BY_TEAM};
+use super::tables::{
+    JOBS, JOBS_ACTIVE, JOBS_BY_ISSUE, JOBS_BY_ISSUE_KEY, JOBS_BY_STATE, JOBS_BY_TEAM,
+};
 use super::{decisions, jobs};
 
 /// Maximum number of jobs that one page reads.
@@ -89,10 +92,32 @@ fn issue_key(key: &str) -> String {
 
 /// All jobs of the issue with this id or key, oldest first. The key is case-insensitive.
 pub fn of_issue_named(tx: &impl ReadableTx, issue: &str) -> StoreResult<Vec<Job>> {
-    let source = Source::Issue(issue);
-    let mut ids = source.ids(tx, "", MAX_KEY_TEXT, usize::MAX)?;
+    let mut ids = Source::Issue(issue).all_ids(tx)?;
     ids.reverse();
-    let mut found = Vec::with_capacity(ids.len());
+    load(tx, ids)
+}
+
+/// Active jobs of an issue and of others with the same key, oldest first. Reads none of the jobs that have ended.
+pub fn active_of_issue(tx: &impl ReadableTx, issue: &IssueRef) -> StoreResult<Vec<Job>> {
+    let mut ids = BTreeSet::new();
+    for named in [issue.id.as_str(), issue.key.as_str()] {
+        for id in Source::Issue(named).all_ids(tx)? {
+            if JOBS_ACTIVE.get(tx, id.as_str())?.is_some() {
+                ids.insert(id);
+            }
+        }
+    }
+    load(tx, ids)
+}
+
+/// Active jobs of this kind, latest first.
+pub fn active_of_kind(tx: &impl ReadableTx, kind: JobKind) -> StoreResult<Vec<Job>> {
+    let states = vec![state_key(StateClass::Active, kind.as_str())];
+    load(tx, Source::States(states).all_ids(tx)?)
+}
+
+fn load(tx: &impl ReadableTx, ids: impl IntoIterator<Item = String>) -> StoreResult<Vec<Job>> {
+    let mut found = Vec::new();
     for id in ids {
         found.extend(jobs::get(tx, &JobId::new(id))?);
     }
@@ -179,6 +204,11 @@ impl<'f> Source<'f> {
             (None, None) if filter.is_limited_by_state_or_kind() => Source::States(states()),
             (None, None) => Source::All,
         }
+    }
+
+    /// All ids, latest first.
+    fn all_ids(&self, tx: &impl ReadableTx) -> StoreResult<Vec<String>> {
+        self.ids(tx, "", MAX_KEY_TEXT, usize::MAX)
     }
 
     /// Ids from `lower` to before `upper`, latest first, at most `count`.

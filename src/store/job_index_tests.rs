@@ -227,3 +227,32 @@ async fn a_filter_for_rare_jobs_reads_only_those() {
     assert_eq!(named, by_id);
     assert_eq!(named.first(), Some(&rare), "oldest first");
 }
+
+#[tokio::test]
+async fn active_jobs_are_found_by_issue_and_by_kind() {
+    let store = Store::in_memory().unwrap();
+    let classes = [
+        StateClass::Completed,
+        StateClass::Active,
+        StateClass::Failed,
+    ];
+    let kinds = [JobKind::Implementation, JobKind::Conflict];
+    let jobs: Vec<Job> = (0..30)
+        .map(|number| job(number, classes[number % 3], kinds[number % 2], "ENG"))
+        .collect();
+    let mut moved = job(31, StateClass::Active, JobKind::Conflict, "ENG");
+    moved.issue.key = IssueKey::from("OPS-7");
+    let mut same_key = job(32, StateClass::Active, JobKind::Conflict, "ENG");
+    same_key.issue.id = IssueId::from("another");
+    same_key.issue.key = IssueKey::from("eng-1");
+    let issue = jobs[1].issue.clone();
+    put_all(&store, [jobs, vec![moved, same_key]].concat()).await;
+
+    let ids = |jobs: Vec<Job>| jobs.into_iter().map(|job| job.id).collect::<Vec<_>>();
+    let of_issue = store.read(|tx| active_of_issue(tx, &issue)).unwrap();
+    let expected = [1, 16, 31, 32].map(|number| JobId::new(id(number)));
+    assert_eq!(ids(of_issue), expected);
+    let of_kind = store.read(|tx| active_of_kind(tx, JobKind::Conflict));
+    let expected = [32, 31, 25, 19, 13, 7, 1].map(|number| JobId::new(id(number)));
+    assert_eq!(ids(of_kind.unwrap()), expected);
+}

@@ -19,7 +19,7 @@ use domain::issue::IssueLookup;
 use domain::job::{AfterCancel, Job, JobKind};
 use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
-use store::{ReadableTx, StoreResult, WriteTx, jobs, outbox, pull_feedback};
+use store::{ReadableTx, StoreResult, WriteTx, job_index, outbox, pull_feedback};
 use vendors::scm::GitHub;
 
 use super::landing;
@@ -114,8 +114,8 @@ fn due_steps(
 
 /// Whether a run for a conflict is active in a repository.
 fn has_active_run(tx: &impl ReadableTx, repo: &Repo) -> StoreResult<bool> {
-    let is_conflict_run = |job: &Job| job.kind == JobKind::Conflict && job.repo == *repo;
-    Ok(jobs::active(tx)?.iter().any(is_conflict_run))
+    let active = job_index::active_of_kind(tx, JobKind::Conflict)?;
+    Ok(active.iter().any(|job| job.repo == *repo))
 }
 
 async fn perform(app: &App, github: &GitHub, step: DueStep, now: Timestamp) -> StoreResult<()> {

@@ -11,7 +11,7 @@ use domain::mapping::Mapping;
 use domain::run_options::{PullRequestTask, RunOptions};
 use domain::runner_image::RequestedImage;
 use domain::time::Timestamp;
-use store::{ReadableTx, StoreResult, WriteTx, issue_contexts, jobs};
+use store::{ReadableTx, StoreResult, WriteTx, issue_contexts, job_index};
 
 use crate::dispatch::{self, RunnerAssignment};
 use crate::provider_limit;
@@ -39,7 +39,9 @@ pub(super) struct PullRunRequest<'a> {
 /// Returns the active run on the branch of a job.
 pub(super) fn active_run(tx: &impl ReadableTx, last_job: &Job) -> StoreResult<Option<Job>> {
     let on_branch = |job: &Job| job.repo == last_job.repo && job.branch == last_job.branch;
-    Ok(jobs::active(tx)?.into_iter().find(on_branch))
+    // The name of a branch begins with the key of its issue.
+    let active = job_index::active_of_issue(tx, &last_job.issue)?;
+    Ok(active.into_iter().find(on_branch))
 }
 
 /// Reserves the run. The caller has checked that no other run is active on the branch. Returns

@@ -79,11 +79,11 @@ pub(super) fn view(
         checks: ChecksView::of(&record),
         review_decision: record.readiness.review_decision,
         mergeable: record.readiness.mergeable,
-        merge: merge::view(tx, pull, now)?.into(),
         taken_by: take_over.as_ref().map(|one| one.by.clone()),
         taken_at: take_over.map(|one| one.at),
         created_at: record.created_at,
         findings_waiting: waiting.count(),
+        merge: merge::view(tx, pull, job, record, now)?.into(),
     }))
 }
 

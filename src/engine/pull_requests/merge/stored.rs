@@ -1,6 +1,7 @@
 //! Pull request in the store, as far as its merge by policy depends on it.
 
 use domain::feedback::{PullRequestId, PullRequestRecord};
+use domain::job::Job;
 use domain::mapping::Mapping;
 use domain::merge_policy::{LocalState, MergePolicy};
 use domain::time::Timestamp;
@@ -26,20 +27,31 @@ pub(super) struct StoredMerge {
 impl StoredMerge {
     /// Reads the state. `None` if the pull request has no job.
     pub(super) fn read(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Option<Self>> {
-        let Some(job) = jobs::of_pull(tx, &pull.repo, pull.number)?.pop() else {
+        let Some(job) = jobs::latest_of_pull(tx, pull)? else {
             return Ok(None);
         };
+        let record = pull_feedback::get_pull(tx, pull)?;
+        Self::of(tx, pull, &job, record).map(Some)
+    }
+
+    /// Reads the state of a pull request with this latest job and record.
+    pub(super) fn of(
+        tx: &impl ReadableTx,
+        pull: &PullRequestId,
+        job: &Job,
+        record: PullRequestRecord,
+    ) -> StoreResult<Self> {
         let mapping = mappings::get(tx, &job.team)?;
         let mapping = mapping.filter(|mapping| mapping.target_repo() == pull.repo);
         let findings = pull_feedback::unresolved(tx, pull)?.len();
         let commands = pull_feedback::commands(tx, pull)?;
         let commands = commands.iter().filter(|(_, one)| one.is_waiting()).count();
-        Ok(Some(Self {
-            record: pull_feedback::get_pull(tx, pull)?,
+        Ok(Self {
+            record,
             local: LocalState {
                 is_paused: mapping.as_ref().is_some_and(|mapping| mapping.paused),
                 taken_over: take_overs::get(tx, &job.issue.id)?.map(|one| one.sentence()),
-                is_busy: run::active_run(tx, &job)?.is_some(),
+                is_busy: run::active_run(tx, job)?.is_some(),
                 open_feedback: findings + commands,
             },
             policy: mapping.as_ref().map(policy).unwrap_or_default(),
@@ -48,7 +60,7 @@ impl StoredMerge {
                 .map(|mapping| mapping.default_branch.clone())
                 .unwrap_or_default(),
             mapping,
-        }))
+        })
     }
 
     /// Returns the SHA of the head commit in the last report of GitHub.

@@ -1,12 +1,13 @@
 //! Merge by policy as operators see it.
 
 use domain::comments;
-use domain::feedback::{PullRequestId, PullRequestStatus};
+use domain::feedback::{PullRequestId, PullRequestRecord, PullRequestStatus};
+use domain::job::Job;
 use domain::merge_policy::{
     MergeGrant, MergeMode, MergeProgress, MergeRefusal, MergeRule, expected_event,
 };
 use domain::time::Timestamp;
-use store::{ReadableTx, StoreResult, pull_feedback};
+use store::{ReadableTx, StoreResult};
 
 use super::known_refusal;
 use super::stored::StoredMerge;
@@ -26,20 +27,22 @@ pub struct MergeView {
     pub approved_by: Vec<String>,
 }
 
-/// Returns the merge of a pull request as of now.
+/// Returns the merge of a pull request with this latest job and record, as of now.
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub fn view(tx: &impl ReadableTx, pull: &PullRequestId, now: Timestamp) -> StoreResult<MergeView> {
-    let record = pull_feedback::get_pull(tx, pull)?;
+pub fn view(
+    tx: &impl ReadableTx,
+    pull: &PullRequestId,
+    job: &Job,
+    record: PullRequestRecord,
+    now: Timestamp,
+) -> StoreResult<MergeView> {
     let is_merged = matches!(record.merge.progress, Some(MergeProgress::Merged(_)));
     if record.status != PullRequestStatus::Open && !is_merged {
         return Ok(MergeView::default());
     }
-    let Some(stored) = StoredMerge::read(tx, pull)? else {
-        return Ok(MergeView::default());
-    };
-    Ok(match &stored.record.merge.progress {
+    Ok(match &record.merge.progress {
         Some(MergeProgress::Merged(grant)) => granted("merged", grant),
         Some(MergeProgress::Armed(grant)) => granted("armed", grant),
         Some(MergeProgress::Queued(grant)) => granted("queued", grant),
@@ -48,19 +51,30 @@ pub fn view(tx: &impl ReadableTx, pull: &PullRequestId, now: Timestamp) -> Store
             state: None,
             ..granted("", grant)
         },
-        _ if stored.policy.mode == MergeMode::Never => MergeView::default(),
-        Some(MergeProgress::Refused(refusal)) if is_current(&stored, refusal, now) => {
-            refused(refusal)
-        }
         Some(MergeProgress::Refused(_)) | None => {
-            let waits = expected_event(&stored.record.readiness, stored.head_age(now));
-            let waits = waits.map(|(rule, what)| {
-                MergeRefusal::new(stored.head().unwrap_or_default(), rule, &what)
-            });
-            let refusal = waits.or_else(|| known_refusal(&stored));
-            refusal.map_or_else(MergeView::default, |refusal| refused(&refusal))
+            let stored = StoredMerge::of(tx, pull, job, record)?;
+            undecided(&stored, now).map_or_else(MergeView::default, |refusal| refused(&refusal))
         }
     })
+}
+
+/// Returns why an undecided pull request is not merged. `None` if people merge, or if nothing speaks against it.
+fn undecided(stored: &StoredMerge, now: Timestamp) -> Option<MergeRefusal> {
+    if stored.policy.mode == MergeMode::Never {
+        return None;
+    }
+    if let Some(MergeProgress::Refused(refusal)) = &stored.record.merge.progress
+        && is_current(stored, refusal, now)
+    {
+        return Some(refusal.clone());
+    }
+    match expected_event(&stored.record.readiness, stored.head_age(now)) {
+        Some((rule, what)) => {
+            let head = stored.head().unwrap_or_default();
+            Some(MergeRefusal::new(head, rule, &what))
+        }
+        None => known_refusal(stored),
+    }
 }
 
 /// Returns whether a refusal is about the current head, and nothing that it waited for has come since.
