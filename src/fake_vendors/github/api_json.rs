@@ -89,8 +89,7 @@ impl GitHubInner {
         }
         if with_details && let Value::Object(map) = &mut value {
             let changes = git
-                .merge_base(&base_sha, &pull.head_sha)
-                .and_then(|from| git.diff(&from, &pull.head_sha).ok())
+                .diff_since_base(&base_sha, &pull.head_sha)
                 .unwrap_or_default();
             let is_mergeable = git.is_mergeable(&base_sha, &pull.head_sha);
             let mergeability = match is_mergeable {

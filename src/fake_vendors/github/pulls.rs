@@ -32,12 +32,8 @@ impl GitHubInner {
             )
         });
         let open = open.unwrap_or_default();
-        if open.is_empty() {
-            return;
-        }
-        let heads = git.branch_heads();
         for (number, head, stored) in open {
-            match heads.get(&head).cloned() {
+            match git.branch_head(&head) {
                 Some(sha) if sha != stored => {
                     self.mark_threads_outdated(
                         repo_path,
