@@ -15,7 +15,12 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns a command that runs the binary with only `PATH` in its environment.
 pub fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agent-implement"));
+    command_of(env!("CARGO_BIN_EXE_agent-implement").as_ref(), arguments)
+}
+
+/// Returns a command that runs a binary with only `PATH` in its environment.
+pub fn command_of(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command
         .args(arguments)
         .env_clear()

@@ -1,7 +1,7 @@
 //! Environment of the load test: vendors, mappings, issues and the service.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -314,6 +314,13 @@ async fn start_vendors(dir: &Path) -> FakeVendors {
     vendors
 }
 
+/// Returns the path of the measured binary: that in `LOAD_PROGRAM`, such as that of a release, or the one that Cargo has
+/// built.
+pub fn program() -> PathBuf {
+    let named = std::env::var_os("LOAD_PROGRAM").map(PathBuf::from);
+    named.unwrap_or_else(|| env!("CARGO_BIN_EXE_agent-implement").into())
+}
+
 fn start_service(vendors: &FakeVendors, dir: &Path, plan: &LoadPlan) -> ServiceProcess {
     let flags = [
         ("--admin-access-code", ACCESS_CODE.to_owned()),
@@ -348,7 +355,7 @@ fn start_service(vendors: &FakeVendors, dir: &Path, plan: &LoadPlan) -> ServiceP
         .flat_map(|(name, value)| [*name, value.as_str()])
         .collect();
     let dir = dir.join("data");
-    let mut command = process::command(&["serve", "--port", "0", "--data-dir"]);
+    let mut command = process::command_of(&program(), &["serve", "--port", "0", "--data-dir"]);
     let command = command.arg(&dir).args(flags).envs(allocator_settings());
     ServiceProcess::spawn(command, &dir)
 }

@@ -77,6 +77,9 @@ pub const ACTIVE_RUNS: usize = 100;
 /// Maximum 99th percentile of callback latency. Checked in release builds only.
 const MAX_P99: Duration = Duration::from_millis(50);
 
+/// Maximum 99th percentile of the latency of requests for which a person waits. Checked in release builds only.
+const MAX_PANEL_P99: Duration = Duration::from_millis(250);
+
 /// Memory limit of the release build. The limit of the debug build only detects unbounded growth.
 const MAX_RESIDENT: u64 = if cfg!(debug_assertions) { 160 } else { 64 } << 20;
 
