@@ -25,15 +25,14 @@ pub fn full_message(
     issue: &IssueId,
     now: Timestamp,
 ) -> Option<String> {
-    let limits = [mapping.max_open_pulls, mapping.max_awaiting_review];
-    if limits == [None, None] || load.has_pull_of(issue) {
+    if !is_limited(mapping) || load.has_pull_of(issue) {
         return None;
     }
     let mut runs: Vec<&str> = load.opening_runs().map(|run| run.key.as_str()).collect();
     // `ENG-9` before `ENG-10`, and in every poll the same.
     runs.sort_by_key(|key| (key.len(), *key));
     let counts: [fn(&OpenPull) -> bool; 2] = [|_| true, |pull| pull.awaits_review];
-    for (limit, counts) in limits.into_iter().zip(counts) {
+    for (limit, counts) in limits(mapping).into_iter().zip(counts) {
         let mut pulls: Vec<&OpenPull> = load.pulls.iter().filter(|pull| counts(pull)).collect();
         let is_full = limit.is_some_and(|limit| pulls.len() + runs.len() >= limit as usize);
         if is_full {
@@ -46,6 +45,16 @@ pub fn full_message(
     }
     let repo = mapping.target_repo();
     outdated_message(load.knowledge, &repo)
+}
+
+/// Returns whether a mapping limits its open pull requests.
+pub fn is_limited(mapping: &Mapping) -> bool {
+    limits(mapping).iter().any(Option::is_some)
+}
+
+/// Returns the limits of the open pull requests, and of those that wait for a review.
+fn limits(mapping: &Mapping) -> [Option<u32>; 2] {
+    [mapping.max_open_pulls, mapping.max_awaiting_review]
 }
 
 /// Returns that nothing starts because the open pull requests are not known well enough.

@@ -28,8 +28,8 @@ use domain::stage::Stage;
 use domain::time::Timestamp;
 use store::dedup::DedupEntry;
 use store::{
-    ReadableTx, StoreResult, WriteTx, audit, decisions, dedup, issue_contexts, jobs, mappings,
-    open_questions, operator_retries, outbox, take_overs,
+    ReadableTx, StoreResult, WriteTx, audit, decisions, dedup, issue_contexts, job_index, jobs,
+    mappings, open_questions, operator_retries, outbox, take_overs,
 };
 
 use super::{budget, conversation, provider_limit, repository_load, time_zones};
@@ -202,7 +202,6 @@ pub fn reserve(
         let shadow = shadow_of(&job, &mapping, image, now);
         enqueue_start(tx, &actor, &shadow, spec_for(&shadow)?, now)?;
     }
-    dedup::remove_expired(tx, config.dedup_window, now)?;
     dedup::put(
         tx,
         &DedupEntry {
@@ -327,10 +326,10 @@ pub(super) fn audit_details(job: &Job) -> String {
 }
 
 fn has_slot(tx: &WriteTx<'_>, mapping: &Mapping) -> StoreResult<bool> {
-    let active = jobs::active(tx)?;
+    let active = job_index::active_of_team(tx, &mapping.team_key)?;
     let used_slots = active
         .iter()
-        .filter(|job| job.team == mapping.team_key && job.kind.phase().is_some() && !job.shadow)
+        .filter(|job| job.kind.phase().is_some() && !job.shadow)
         .count();
     Ok(used_slots < mapping.max_in_progress as usize)
 }

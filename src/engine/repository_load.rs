@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::app::App;
 use crate::pull_requests::reconcile::MAX_TRACKING_AGE;
-use domain::collision::{ClaimedFiles, comparable_files};
+use domain::collision::{ClaimedFiles, CollisionRule, comparable_files};
 use domain::feedback::{PullRequestId, PullRequestRecord, ReviewDecision};
 use domain::ids::{IssueId, Repo};
 use domain::issue::{FlaggedIssue, Phase};
@@ -16,7 +16,7 @@ use domain::plan_approval::declared_files as declared_files_of;
 use domain::repository_load::{HostKnowledge, OpenPull, OpeningRun, RepositoryLoad};
 use domain::review_capacity;
 use domain::time::Timestamp;
-use store::{ReadableTx, StoreResult, WriteTx, changed_files, jobs, pull_feedback};
+use store::{ReadableTx, StoreResult, WriteTx, changed_files, job_index, jobs, pull_feedback};
 
 /// Age of the last sweep of a repository after which its open pull requests are not known well enough: three sweeps.
 const MAX_SWEEP_AGE: Duration = Duration::from_secs(30 * 60);
@@ -31,16 +31,17 @@ pub(super) fn read(
 ) -> StoreResult<BTreeMap<Repo, RepositoryLoad>> {
     let mut loads = BTreeMap::new();
     for repo in repos {
-        let load = RepositoryLoad {
+        let mut load = RepositoryLoad {
             knowledge: knowledge(app, &repo, now),
             ..RepositoryLoad::default()
         };
-        loads.insert(repo, load);
-    }
-    for pull in open_pulls(tx, app, now)? {
-        if let Some(load) = loads.get_mut(&pull.id.repo) {
-            load.pulls.push(with_files(tx, pull)?);
+        for number in pull_feedback::open_pulls_of(tx, &repo)? {
+            let id = PullRequestId::new(&repo, number);
+            if let Some(pull) = known_pull(tx, app, id, now)? {
+                load.pulls.push(with_files(tx, pull)?);
+            }
         }
+        loads.insert(repo, load);
     }
     let opening = active
         .iter()
@@ -101,9 +102,15 @@ pub(super) fn has_room(
     if phase != Phase::Implementation {
         return Ok(true);
     }
-    let repo = mapping.target_repo();
-    let loads = read(tx, app, [repo].into(), &jobs::active(tx)?, now)?;
-    let files = changed_files::declared(tx, issue)?;
+    let files = match mapping.collisions {
+        CollisionRule::Allow => Vec::new(),
+        CollisionRule::Wait => changed_files::declared(tx, issue)?,
+    };
+    if files.is_empty() && !review_capacity::is_limited(mapping) {
+        return Ok(true);
+    }
+    let active = job_index::active_of_kind(tx, JobKind::Implementation)?;
+    let loads = read(tx, app, [mapping.target_repo()].into(), &active, now)?;
     Ok(loads.values().all(|load| {
         let claimed = ClaimedFiles::of(load);
         review_capacity::full_message(load, mapping, issue, now).is_none()
@@ -131,25 +138,32 @@ pub(super) fn open_pulls(
 ) -> StoreResult<Vec<KnownPull>> {
     let mut open = Vec::new();
     for id in pull_feedback::open_pulls(tx)? {
-        let Some(job) = jobs::latest_of_pull(tx, &id)? else {
-            continue;
-        };
-        if now.since(job.reserved_at) > MAX_TRACKING_AGE {
-            continue;
-        }
-        let record = pull_feedback::get_pull(tx, &id)?;
-        let is_approved = record.readiness.review_decision == Some(ReviewDecision::Approved);
-        let is_draft = is_draft(&record, &job, app.live.reconciliation.swept_at(&id.repo));
-        let named_at = record.opening.as_ref().map(|opening| opening.at);
-        open.push(KnownPull {
-            opened_at: record.created_at.or(named_at).unwrap_or(job.reserved_at),
-            awaits_review: !is_approved && !is_draft,
-            id,
-            record,
-            job,
-        });
+        open.extend(known_pull(tx, app, id, now)?);
     }
     Ok(open)
+}
+
+fn known_pull(
+    tx: &impl ReadableTx,
+    app: &App,
+    id: PullRequestId,
+    now: Timestamp,
+) -> StoreResult<Option<KnownPull>> {
+    let job = jobs::latest_of_pull(tx, &id)?;
+    let Some(job) = job.filter(|job| now.since(job.reserved_at) <= MAX_TRACKING_AGE) else {
+        return Ok(None);
+    };
+    let record = pull_feedback::get_pull(tx, &id)?;
+    let is_approved = record.readiness.review_decision == Some(ReviewDecision::Approved);
+    let is_draft = is_draft(&record, &job, app.live.reconciliation.swept_at(&id.repo));
+    let named_at = record.opening.as_ref().map(|opening| opening.at);
+    Ok(Some(KnownPull {
+        opened_at: record.created_at.or(named_at).unwrap_or(job.reserved_at),
+        awaits_review: !is_approved && !is_draft,
+        id,
+        record,
+        job,
+    }))
 }
 
 fn with_files(tx: &impl ReadableTx, pull: KnownPull) -> StoreResult<OpenPull> {

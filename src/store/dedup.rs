@@ -52,17 +52,28 @@ pub fn put(tx: &WriteTx<'_>, entry: &DedupEntry) -> StoreResult<()> {
     DEDUP.put(tx, entry.issue.id.as_str(), entry)
 }
 
-/// Removes expired entries.
+/// Issues whose entries have expired.
+pub fn expired(
+    tx: &impl ReadableTx,
+    window: Duration,
+    now: Timestamp,
+) -> StoreResult<Vec<IssueId>> {
+    let entries = all(tx)?.into_iter();
+    let expired = entries.filter(|entry| !entry.is_active(Some(window), now));
+    Ok(expired.map(|entry| entry.issue.id).collect())
+}
+
+/// Removes the entries of these issues that have expired.
 pub fn remove_expired(
     tx: &WriteTx<'_>,
-    window: Option<Duration>,
+    issues: &[IssueId],
+    window: Duration,
     now: Timestamp,
 ) -> StoreResult<()> {
-    for entry in all(tx)?
-        .iter()
-        .filter(|entry| !entry.is_active(window, now))
-    {
-        remove(tx, &entry.issue.id)?;
+    for issue in issues {
+        if get(tx, issue)?.is_some_and(|entry| !entry.is_active(Some(window), now)) {
+            remove(tx, issue)?;
+        }
     }
     Ok(())
 }
@@ -97,15 +108,23 @@ mod tests {
         let both = [old.clone(), young.clone()];
         let put_both = store.write(move |tx| both.iter().try_for_each(|entry| put(tx, entry)));
         put_both.await.unwrap();
-        let left = |window| {
-            let store = store.clone();
+        let expired = store.read(|tx| expired(tx, window, later)).unwrap();
+        assert_eq!(expired, [old.issue.id]);
+        // It was dispatched again after the read.
+        let again = entry("ENG-1", later);
+        let issues = [expired, vec![young.issue.id.clone()]].concat();
+        let left_of = |first: DedupEntry| {
+            let (store, issues) = (store.clone(), issues.clone());
             async move {
-                let removed = store.write(move |tx| remove_expired(tx, window, later));
-                removed.await.unwrap();
+                let write = store.write(move |tx| {
+                    put(tx, &first)?;
+                    remove_expired(tx, &issues, window, later)
+                });
+                write.await.unwrap();
                 store.read(all).unwrap()
             }
         };
-        assert_eq!(left(None).await, [old, young.clone()]);
-        assert_eq!(left(Some(window)).await, [young]);
+        assert_eq!(left_of(again.clone()).await, [again, young.clone()]);
+        assert_eq!(left_of(entry("ENG-1", then)).await, [young]);
     }
 }

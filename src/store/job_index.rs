@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use serde::de::IgnoredAny;
 use ulid::Ulid;
 
-use domain::ids::{IssueId, IssueKey, JobId};
+use domain::ids::{IssueId, IssueKey, JobId, TeamKey};
 use domain::issue::IssueRef;
 use domain::job::{Job, JobKind, JobState};
 use domain::job_filter::{JobFilter, StateClass};
@@ -86,6 +86,10 @@ fn state_key(class: StateClass, kind: &str) -> String {
     format!("{} {kind}", class.as_str())
 }
 
+fn active_key(kind: JobKind) -> String {
+    state_key(StateClass::Active, kind.as_str())
+}
+
 fn issue_key(key: &str) -> String {
     key.to_uppercase()
 }
@@ -112,8 +116,14 @@ pub fn active_of_issue(tx: &impl ReadableTx, issue: &IssueRef) -> StoreResult<Ve
 
 /// Active jobs of this kind, latest first.
 pub fn active_of_kind(tx: &impl ReadableTx, kind: JobKind) -> StoreResult<Vec<Job>> {
-    let states = vec![state_key(StateClass::Active, kind.as_str())];
+    let states = vec![active_key(kind)];
     load(tx, Source::States(states).all_ids(tx)?)
+}
+
+/// Active jobs of a team, latest first.
+pub fn active_of_team(tx: &impl ReadableTx, team: &TeamKey) -> StoreResult<Vec<Job>> {
+    let states = JobKind::ALL.map(active_key).into();
+    load(tx, Source::Team(team.as_str(), states).all_ids(tx)?)
 }
 
 fn load(tx: &impl ReadableTx, ids: impl IntoIterator<Item = String>) -> StoreResult<Vec<Job>> {

@@ -229,7 +229,7 @@ async fn a_filter_for_rare_jobs_reads_only_those() {
 }
 
 #[tokio::test]
-async fn active_jobs_are_found_by_issue_and_by_kind() {
+async fn active_jobs_are_found_by_issue_kind_and_team() {
     let store = Store::in_memory().unwrap();
     let classes = [
         StateClass::Completed,
@@ -238,7 +238,10 @@ async fn active_jobs_are_found_by_issue_and_by_kind() {
     ];
     let kinds = [JobKind::Implementation, JobKind::Conflict];
     let jobs: Vec<Job> = (0..30)
-        .map(|number| job(number, classes[number % 3], kinds[number % 2], "ENG"))
+        .map(|number| {
+            let team = ["ENG", "OPS"][number / 3 % 2];
+            job(number, classes[number % 3], kinds[number % 2], team)
+        })
         .collect();
     let mut moved = job(31, StateClass::Active, JobKind::Conflict, "ENG");
     moved.issue.key = IssueKey::from("OPS-7");
@@ -255,4 +258,7 @@ async fn active_jobs_are_found_by_issue_and_by_kind() {
     let of_kind = store.read(|tx| active_of_kind(tx, JobKind::Conflict));
     let expected = [32, 31, 25, 19, 13, 7, 1].map(|number| JobId::new(id(number)));
     assert_eq!(ids(of_kind.unwrap()), expected);
+    let of_team = store.read(|tx| active_of_team(tx, &TeamKey::from("OPS")));
+    let expected = [28, 22, 16, 10, 4].map(|number| JobId::new(id(number)));
+    assert_eq!(ids(of_team.unwrap()), expected);
 }
