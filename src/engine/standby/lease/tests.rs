@@ -126,10 +126,12 @@ async fn a_live_copy_of_a_service_loses_the_lease() {
     let lease = || place.lease_of_b(BootTime::now() + Duration::from_secs(9));
     let (mut original, mut copy) = (lease(), lease());
     assert!(renew(&mut original).await.is_ok());
-    // Else both renew in step.
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    // Else both renew in the same millisecond.
+    let pause = || tokio::time::sleep(Duration::from_millis(5));
+    pause().await;
     assert!(matches!(renew(&mut copy).await, Err(RenewalError::Lost(_))));
     assert!(renew(&mut original).await.is_ok());
+    pause().await;
     let mut reverted = lease();
     let lost = renew(&mut reverted).await;
     assert!(matches!(lost, Err(RenewalError::Lost(_))));
