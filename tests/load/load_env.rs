@@ -314,11 +314,18 @@ async fn start_vendors(dir: &Path) -> FakeVendors {
     vendors
 }
 
-/// Returns the path of the measured binary: that in `LOAD_PROGRAM`, such as that of a release, or the one that Cargo has
-/// built.
+/// Variable with the path of the measured binary, that of a release.
+const PROGRAM: &str = "LOAD_PROGRAM";
+
+/// Returns the path of the measured binary: the named one, or the one that Cargo has built.
 pub fn program() -> PathBuf {
-    let named = std::env::var_os("LOAD_PROGRAM").map(PathBuf::from);
+    let named = std::env::var_os(PROGRAM).map(PathBuf::from);
     named.unwrap_or_else(|| env!("CARGO_BIN_EXE_agent-implement").into())
+}
+
+/// Returns whether the measured binary is a named one.
+pub fn is_program_named() -> bool {
+    std::env::var_os(PROGRAM).is_some()
 }
 
 fn start_service(vendors: &FakeVendors, dir: &Path, plan: &LoadPlan) -> ServiceProcess {

@@ -19,12 +19,13 @@ pub enum RequestKind {
     Blockers,
     Pulls,
     Outbox,
+    Scoreboard,
     Steps,
     Metrics,
 }
 
 impl RequestKind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         RequestKind::Progress,
         RequestKind::Step,
         RequestKind::Heartbeat,
@@ -36,6 +37,7 @@ impl RequestKind {
         RequestKind::Blockers,
         RequestKind::Pulls,
         RequestKind::Outbox,
+        RequestKind::Scoreboard,
         RequestKind::Steps,
         RequestKind::Metrics,
     ];
@@ -53,6 +55,7 @@ impl RequestKind {
             RequestKind::Blockers => "panel: blockers",
             RequestKind::Pulls => "panel: pulls",
             RequestKind::Outbox => "panel: outbox",
+            RequestKind::Scoreboard => "panel: scoreboard",
             RequestKind::Steps => "panel: steps",
             RequestKind::Metrics => "metrics",
         }

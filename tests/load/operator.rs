@@ -20,13 +20,14 @@ const PANEL_INTERVAL: Duration = Duration::from_secs(5);
 
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Lists shown by the overview, the issues panel and the pull request panel.
-const LISTS: [(RequestKind, &str); 5] = [
+/// Lists shown by the overview, the issues panel, the pull request panel and the scoreboard.
+const LISTS: [(RequestKind, &str); 6] = [
     (RequestKind::Log, "/api/log"),
     (RequestKind::Issues, "/api/issues"),
     (RequestKind::Blockers, "/api/blockers?all=true"),
     (RequestKind::Pulls, "/api/pulls"),
     (RequestKind::Outbox, "/api/outbox"),
+    (RequestKind::Scoreboard, "/api/scoreboard?by=team"),
 ];
 
 pub fn spawn_clients(env: &Arc<LoadEnv>, traffic: &mut JoinSet<()>) {
