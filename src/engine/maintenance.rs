@@ -10,8 +10,8 @@ use crate::take_over;
 use store::{ReadTx, StoreResult, audit, dedup};
 
 /// Records the summaries of suppressed audit entries, removes old logs and evidence of runs and expired dedup entries,
-/// and ends take-overs of closed tickets. Once a day it sends the digest of what waits for people, and logs the head of the audit: the log
-/// proves a later truncation of the audit in the store.
+/// and ends take-overs of closed tickets. Once a day it sends the digest of what waits for people, and logs the head of
+/// the audit: the log proves a later truncation of the audit in the store.
 ///
 /// # Errors
 /// Fails if the store cannot be read or written.
