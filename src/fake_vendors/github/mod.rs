@@ -14,6 +14,7 @@ mod checks;
 mod ci;
 mod comments;
 mod contents;
+mod diff;
 mod fake_repo;
 mod fake_runs;
 mod git;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::GitHubInner;
-use super::git::FileDiff;
+use super::diff::FileDiff;
 use super::model::{PullRecord, ReviewRecord};
 use super::rest::{
     ApiCall, RepoPath, RestError, RestResult, not_found, ok_json, rest_error, validation_error,
