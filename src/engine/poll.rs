@@ -87,12 +87,10 @@ async fn poll_all(app: &App) -> StoreResult<(usize, usize)> {
             .write(move |tx| budget::enqueue_pending_alerts(tx, now))
             .await?;
     }
-    let mut view = {
-        let handle = app.clone();
-        // Reads every open pull request, so it stays off the threads that serve requests.
-        let read = app.core.store.read_long(move |tx| view(tx, &handle, now));
-        read.await?
-    };
+    let handle = app.clone();
+    // Reads every open pull request, so it stays off the threads that serve requests.
+    let read = app.core.store.read_long(move |tx| view(tx, &handle, now));
+    let mut view = read.await?;
     let mapped: Vec<&Mapping> = view.mappings.values().collect();
     let snapshots = &app.live.poll_snapshots;
     // After the last project of a system is removed, its snapshot becomes empty.

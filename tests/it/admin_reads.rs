@@ -8,6 +8,7 @@ use domain::issue::Phase;
 use domain::job::{JobKind, JobState, PullRequestRef, RunHandle, TimeoutReason};
 use domain::report::{FailureCode, StepRecord, Usage};
 use domain::time::Timestamp;
+use engine::maintenance;
 use serde_json::{Value, json};
 use store::dedup::DedupEntry;
 use store::dispatch_breaker::ParkedIssue;
@@ -211,12 +212,16 @@ async fn expired_dedup_entry_is_not_listed() {
         (response.status, response.body),
         (404, json!({"deleted": false}))
     );
+    assert_eq!(server.store.read(dedup::all).unwrap().len(), 1);
+    maintenance::run_once(&server.app).await.unwrap();
+    assert_eq!(server.store.read(dedup::all).unwrap(), []);
 
     let mut flags = ALL_FEATURES.to_vec();
     flags.extend(["--dedup-window-hours", "0"]);
     let server = ApiServer::start_with(&flags, Store::in_memory().unwrap()).await;
     let put = server.store.write(move |tx| dedup::put(tx, &entry));
     put.await.unwrap();
+    maintenance::run_once(&server.app).await.unwrap();
     assert_eq!(
         read(&server, "/api/dedup").await[0]["expiresAt"],
         Value::Null
