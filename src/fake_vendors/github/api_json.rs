@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::GitHubInner;
+use super::comparison::Comparison;
 use super::mergeability::Mergeability;
 use super::merging::MergeStateStatus;
 use super::model::{
@@ -51,12 +52,7 @@ impl GitHubInner {
         })
     }
 
-    pub(crate) fn pull_json(
-        &self,
-        repo: &RepoRecord,
-        pull: &PullRecord,
-        with_details: bool,
-    ) -> Value {
+    pub(crate) fn pull_json(&self, repo: &RepoRecord, pull: &PullRecord) -> Value {
         let (api, html) = (self.repo_api_url(repo), self.repo_html_url(repo));
         let git = self.git(&repo.owner, &repo.name);
         let base_sha = git.branch_head(&pull.base).unwrap_or_default();
@@ -87,52 +83,32 @@ impl GitHubInner {
             value["head"]["repo"]["owner"]["login"] = json!(owner);
             value["head"]["repo"]["fork"] = json!(true);
         }
-        if with_details && let Value::Object(map) = &mut value {
-            let changes = git
-                .diff_since_base(&base_sha, &pull.head_sha)
-                .unwrap_or_default();
-            let is_mergeable = git.is_mergeable(&base_sha, &pull.head_sha);
-            let mergeability = match is_mergeable {
-                true => Mergeability::Clean,
-                false => Mergeability::Conflicting,
-            };
-            map.insert("merged".into(), json!(pull.merged.is_some()));
-            map.insert(
-                "mergeable".into(),
-                match pull.open {
-                    true => json!(is_mergeable),
-                    false => Value::Null,
-                },
-            );
-            map.insert(
-                "mergeable_state".into(),
-                json!(
-                    MergeStateStatus::of(repo, pull, mergeability)
-                        .name()
-                        .to_lowercase()
-                ),
-            );
-            map.insert("changed_files".into(), json!(changes.len()));
-            map.insert(
-                "additions".into(),
-                json!(changes.iter().map(|c| c.additions).sum::<u64>()),
-            );
-            map.insert(
-                "deletions".into(),
-                json!(changes.iter().map(|c| c.deletions).sum::<u64>()),
-            );
-            let commits = git.log(&format!("{base_sha}..{}", pull.head_sha)).len();
-            map.insert("commits".into(), json!(commits));
-            map.insert(
-                "comments".into(),
-                json!(
-                    repo.comments
-                        .iter()
-                        .filter(|c| c.number == pull.number)
-                        .count()
-                ),
-            );
-        }
+        value
+    }
+
+    /// Returns a pull request with the members that only its own resource and its events have.
+    pub(crate) fn pull_details_json(
+        &self,
+        repo: &RepoRecord,
+        pull: &PullRecord,
+        comparison: &Comparison,
+    ) -> Value {
+        let Comparison { is_mergeable, .. } = *comparison;
+        let mergeability = match is_mergeable {
+            true => Mergeability::Clean,
+            false => Mergeability::Conflicting,
+        };
+        let state = MergeStateStatus::of(repo, pull, mergeability).name();
+        let is_of_pull = |comment: &&CommentRecord| comment.number == pull.number;
+        let mut value = self.pull_json(repo, pull);
+        value["merged"] = json!(pull.merged.is_some());
+        value["mergeable"] = json!(pull.open.then_some(is_mergeable));
+        value["mergeable_state"] = json!(state.to_lowercase());
+        value["changed_files"] = json!(comparison.paths.len());
+        value["additions"] = json!(comparison.additions);
+        value["deletions"] = json!(comparison.deletions);
+        value["commits"] = json!(comparison.commits);
+        value["comments"] = json!(repo.comments.iter().filter(is_of_pull).count());
         value
     }
 

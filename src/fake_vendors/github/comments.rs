@@ -14,7 +14,7 @@ const MAX_BODY_BYTES: usize = 262_144;
 impl GitHubInner {
     /// Returns a pull request as an issue.
     fn issue_of_pull(&self, repo: &RepoRecord, pull: &PullRecord) -> Value {
-        let mut value = self.pull_json(repo, pull, false);
+        let mut value = self.pull_json(repo, pull);
         value["pull_request"] = json!({"url": value["url"], "html_url": value["html_url"]});
         value
     }

@@ -12,17 +12,6 @@ pub(crate) struct FileDiff {
 }
 
 impl BareRepository {
-    /// Returns the paths that `head` changes since it left the branch `base`.
-    pub(crate) fn changed_paths(&self, base: &str, head: &str) -> Vec<String> {
-        let range = format!("{base}...{head}");
-        let names = self.output_text(&["diff", "--no-renames", "--name-only", &range, "--"]);
-        names
-            .unwrap_or_default()
-            .lines()
-            .map(str::to_owned)
-            .collect()
-    }
-
     /// Returns the changed files from `a` to `b`.
     pub(crate) fn diff(&self, a: &str, b: &str) -> anyhow::Result<Vec<FileDiff>> {
         self.changed_files(&[a, b])

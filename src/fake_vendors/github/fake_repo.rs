@@ -361,8 +361,8 @@ impl FakeRepo {
 
     /// Opens a pull request of a branch. Returns its number.
     pub fn open_pull(&self, head: &str, author: &str, title: &str, body: &str) -> u64 {
-        let git = self.git();
-        self.update_model(|model| {
+        let head_sha = self.git().branch_head(head).unwrap_or_default();
+        let (number, base) = self.update_model(|model| {
             let id = model.next_id();
             let repo = model.ensure_repo(&self.owner, &self.name);
             let (number, now) = (repo.next_number(), clock::now_ms());
@@ -374,7 +374,7 @@ impl FakeRepo {
                 head: head.to_owned(),
                 fork_owner: None,
                 base: repo.default_branch.clone(),
-                head_sha: git.branch_head(head).unwrap_or_default(),
+                head_sha: head_sha.clone(),
                 author: author.to_owned(),
                 open: true,
                 draft: false,
@@ -386,8 +386,11 @@ impl FakeRepo {
                 updated_at: now,
                 closed_at: None,
             });
-            number
-        })
+            (number, repo.default_branch.clone())
+        });
+        // Like GitHub, which compares both ends as soon as the pull request is open.
+        self.host.compare(&self.path(), &base, &head_sha);
+        number
     }
 
     /// Closes a pull request without a merge.

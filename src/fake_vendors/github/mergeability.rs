@@ -55,14 +55,14 @@ impl GitHubInner {
             let ends = (pull.base.clone(), pull.head_sha.clone());
             Some((ends, repo.wants_up_to_date, repo.unknown_reads))
         });
-        let Some(((base, head), wants_up_to_date, unknown_reads)) = found else {
+        let Some(((base_branch, head), wants_up_to_date, unknown_reads)) = found else {
             return Mergeability::Clean;
         };
         // A test may open a pull request without a commit.
         if head.is_empty() {
             return Mergeability::Clean;
         }
-        let Some(base) = git.branch_head(&base) else {
+        let Some(base) = git.branch_head(&base_branch) else {
             return Mergeability::Unknown;
         };
         if unknown_reads > 0 {
@@ -80,7 +80,7 @@ impl GitHubInner {
                 return Mergeability::Unknown;
             }
         }
-        match git.is_mergeable(&base, &head) {
+        match self.compare(repo_path, &base_branch, &head).is_mergeable {
             false => Mergeability::Conflicting,
             true if wants_up_to_date && git.is_behind(&base, &head) => Mergeability::Behind,
             true => Mergeability::Clean,

@@ -13,6 +13,7 @@ mod check_rollup;
 mod checks;
 mod ci;
 mod comments;
+mod comparison;
 mod contents;
 mod diff;
 mod fake_repo;
@@ -107,6 +108,7 @@ pub(crate) struct GitHubInner {
     push_watchers: Mutex<Vec<(String, reviews_and_checks::PushWatcher)>>,
     /// Held during a merge, so that each begins from the base branch that the one before has left.
     merging: Mutex<()>,
+    comparisons: comparison::Comparisons,
     pub webhooks: webhooks::RepoWebhooks,
     fake_runs: bool,
 }
@@ -158,6 +160,7 @@ impl FakeGitHub {
             uploads: Uploads::default(),
             push_watchers: Mutex::default(),
             merging: Mutex::default(),
+            comparisons: comparison::Comparisons::default(),
             webhooks: webhooks::RepoWebhooks::start(),
             fake_runs,
             dir,

@@ -1,8 +1,11 @@
 //! Fields of a pull request in the GraphQL API.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::check_rollup::{CheckRollup, latest_opinions};
+use super::comparison::Comparison;
 use super::graphql::{Node, Session};
 use super::mergeability::Mergeability;
 use super::merging::MergeStateStatus;
@@ -78,16 +81,9 @@ impl Session<'_, '_> {
 
     /// Lists the files that a pull request changes, by path.
     pub(super) fn changed_files(&self, node: &Node) -> Vec<Node> {
-        let Node::Pull(owner, name, _) = node else {
-            return Vec::new();
-        };
-        let ends = self.with_pull(node, |_, pull| (pull.base.clone(), pull.head_sha.clone()));
-        let Some((base, head)) = ends else {
-            return Vec::new();
-        };
-        let git = self.call.host.git(owner, name);
-        let paths = git.changed_paths(&base, &head);
-        paths.into_iter().map(Node::PullFile).collect()
+        let comparison = self.comparison(node);
+        let paths = comparison.iter().flat_map(|changes| &changes.paths);
+        paths.cloned().map(Node::PullFile).collect()
     }
 
     pub(super) fn merge_commit(&self, pull: &Node) -> Resolved<Node> {
@@ -186,28 +182,22 @@ impl Session<'_, '_> {
         Resolved::Leaf(json!(allowed.unwrap_or_default()))
     }
 
-    /// Returns the number of changed files, of added lines and of removed lines.
-    fn change_counts(&self, node: &Node) -> (usize, u64, u64) {
+    /// Compares a pull request with its base.
+    fn comparison(&self, node: &Node) -> Option<Arc<Comparison>> {
         let Node::Pull(owner, name, _) = node else {
-            return (0, 0, 0);
+            return None;
         };
         let ends = self.with_pull(node, |_, pull| (pull.base.clone(), pull.head_sha.clone()));
-        let Some((base, head)) = ends else {
-            return (0, 0, 0);
-        };
-        let git = self.call.host.git(owner, name);
-        let from = git.merge_base(&base, &head).unwrap_or(base);
-        let changes = git.diff(&from, &head).unwrap_or_default();
-        let added = changes.iter().map(|change| change.additions).sum();
-        let removed = changes.iter().map(|change| change.deletions).sum();
-        (changes.len(), added, removed)
+        let (base, head) = ends?;
+        let repo_path = RepoPath { owner, name };
+        Some(self.call.host.compare(&repo_path, &base, &head))
     }
 
     pub(super) fn pull_field(&self, node: &Node, name: &str) -> Resolved<Node> {
         let mergeability = self.mergeability(node, name);
-        let (files, added, removed) = match name {
-            "changedFiles" | "additions" | "deletions" => self.change_counts(node),
-            _ => (0, 0, 0),
+        let comparison = match name {
+            "changedFiles" | "additions" | "deletions" => self.comparison(node),
+            _ => None,
         };
         let leaf = self.with_pull(node, |repo, pull| {
             let state = match (&pull.merged, pull.open) {
@@ -229,9 +219,9 @@ impl Session<'_, '_> {
                 }
                 "isCrossRepository" => json!(pull.fork_owner.is_some()),
                 "isInMergeQueue" => json!(pull.queued_by.is_some()),
-                "changedFiles" => json!(files),
-                "additions" => json!(added),
-                "deletions" => json!(removed),
+                "changedFiles" => json!(comparison.map(|changes| changes.paths.len())),
+                "additions" => json!(comparison.map(|changes| changes.additions)),
+                "deletions" => json!(comparison.map(|changes| changes.deletions)),
                 "headRefName" => json!(pull.head),
                 "headRefOid" => json!(pull.head_sha),
                 "baseRefName" => json!(pull.base),

@@ -135,7 +135,10 @@ impl ApiCall<'_> {
     }
 
     fn pull_json(&self, repo_path: &RepoPath<'_>, pull: &PullRecord) -> Result<Value, RestError> {
-        self.read_repo(repo_path, |repo| self.host.pull_json(repo, pull, true))
+        let comparison = self.host.compare(repo_path, &pull.base, &pull.head_sha);
+        self.read_repo(repo_path, |repo| {
+            self.host.pull_details_json(repo, pull, &comparison)
+        })
     }
 
     pub(super) fn list_pulls(&self, repo_path: &RepoPath<'_>) -> RestResult {
@@ -154,7 +157,7 @@ impl ApiCall<'_> {
                     head.as_ref()
                         .is_none_or(|head| head.eq_ignore_ascii_case(&label))
                 })
-                .map(|pull| self.host.pull_json(repo, pull, false))
+                .map(|pull| self.host.pull_json(repo, pull))
                 .collect()
         })?;
         self.paginate(items, |_, items| items.into())

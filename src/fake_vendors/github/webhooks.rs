@@ -101,7 +101,7 @@ impl GitHubInner {
                 return Some(json!({"action": action, "issue": issue, "comment": comment}));
             }
             let pull = row.pull(comment.number)?;
-            let value = self.pull_json(row, pull, false);
+            let value = self.pull_json(row, pull);
             let issue_fields = ["number", "title", "user", "state", "body", "html_url", "draft", "created_at"];
             let mut issue = json!({"pull_request": {"url": value["url"], "html_url": value["html_url"]}});
             for field in issue_fields {
@@ -131,7 +131,7 @@ impl GitHubInner {
         action: &str,
     ) {
         self.queue_webhook(repo_path, &review.author, "pull_request_review", |row| {
-            let pull = self.pull_json(row, row.pull(review.number)?, false);
+            let pull = self.pull_json(row, row.pull(review.number)?);
             let mut value = self.review_json(row, review);
             value["state"] = json!(review.state.to_lowercase());
             Some(json!({"action": action, "review": value, "pull_request": pull}))
@@ -148,7 +148,7 @@ impl GitHubInner {
             &thread.author,
             "pull_request_review_comment",
             |row| {
-                let pull = self.pull_json(row, row.pull(thread.number)?, false);
+                let pull = self.pull_json(row, row.pull(thread.number)?);
                 let comment = self.review_comment_json(row, thread);
                 Some(json!({"action": "created", "comment": comment, "pull_request": pull}))
             },
@@ -166,7 +166,7 @@ impl GitHubInner {
             "maintainer",
             "pull_request_review_thread",
             |row| {
-                let pull = self.pull_json(row, row.pull(thread.number)?, false);
+                let pull = self.pull_json(row, row.pull(thread.number)?);
                 let comments = [self.review_comment_json(row, thread)];
                 let value = json!({"node_id": format!("PRRT_{}", thread.id), "comments": comments});
                 Some(json!({"action": action, "thread": value, "pull_request": pull}))
@@ -211,8 +211,12 @@ impl GitHubInner {
         pull: &PullRecord,
         action: &str,
     ) {
+        if self.webhooks.target(repo_path).is_none() {
+            return;
+        }
+        let comparison = self.compare(repo_path, &pull.base, &pull.head_sha);
         self.queue_webhook(repo_path, "maintainer", "pull_request", |row| {
-            let value = self.pull_json(row, pull, true);
+            let value = self.pull_details_json(row, pull, &comparison);
             Some(json!({"action": action, "number": pull.number, "pull_request": value}))
         });
     }
