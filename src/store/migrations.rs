@@ -17,13 +17,14 @@ type Migration = fn(&WriteTx<'_>) -> StoreResult<()>;
 ///
 /// Version 2 adds usage sums; version 3 adds the index of mappings by repository; version 4 adds the indexes of
 /// the dispatch log; version 5 adds the index of failed runs; version 6 adds the counters of runs and of the
-/// scoreboard; version 7 adds the index of open pull requests.
+/// scoreboard; version 7 adds the index of open pull requests; version 8 adds their heads to it.
 const MIGRATIONS: &[Migration] = &[
     usage::build_sums,
     mappings::build_index,
     job_index::build,
     failed_runs::build_index,
     scoreboard::build,
+    pull_feedback::build_index,
     pull_feedback::build_index,
 ];
 

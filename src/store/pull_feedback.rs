@@ -137,7 +137,7 @@ pub fn get_pull(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<PullR
 
 /// Open pull requests, by repository and number.
 pub fn open_pulls(tx: &impl ReadableTx) -> StoreResult<Vec<PullRequestId>> {
-    let rows = OPEN_PULLS.collect(tx, .., |(repo, number), ()| (repo.to_owned(), number))?;
+    let rows = OPEN_PULLS.collect(tx, .., |(repo, number), _| (repo.to_owned(), number))?;
     let pulls = rows.into_iter().filter_map(|(repo, number)| {
         let repo = Repo::parse(&repo)?;
         Some(PullRequestId { repo, number })
@@ -147,23 +147,40 @@ pub fn open_pulls(tx: &impl ReadableTx) -> StoreResult<Vec<PullRequestId>> {
 
 /// Open pull requests of a repository, by number.
 pub fn open_pulls_of(tx: &impl ReadableTx, repo: &Repo) -> StoreResult<Vec<u64>> {
+    let open = heads_of_open_pulls(tx, repo)?.into_iter();
+    Ok(open.map(|(number, _)| number).collect())
+}
+
+/// Open pull requests of a repository whose head is this commit or not known yet, by number.
+pub fn open_pulls_with_head(tx: &impl ReadableTx, repo: &Repo, sha: &str) -> StoreResult<Vec<u64>> {
+    let open = heads_of_open_pulls(tx, repo)?.into_iter();
+    let found = open.filter(|(_, head)| head.as_ref().is_none_or(|head| head == sha));
+    Ok(found.map(|(number, _)| number).collect())
+}
+
+fn heads_of_open_pulls(
+    tx: &impl ReadableTx,
+    repo: &Repo,
+) -> StoreResult<Vec<(u64, Option<String>)>> {
     let name = repo.to_string();
-    OPEN_PULLS.collect(
-        tx,
-        (name.as_str(), 0)..=(name.as_str(), u64::MAX),
-        |(_, number), ()| number,
-    )
+    let range = (name.as_str(), 0)..=(name.as_str(), u64::MAX);
+    OPEN_PULLS.collect(tx, range, |(_, number), head| (number, head))
 }
 
 /// Builds the index of open pull requests.
 pub(super) fn build_index(tx: &WriteTx<'_>) -> StoreResult<()> {
     let is_open = |record: &PullRequestRecord| record.status == PullRequestStatus::Open;
     let rows = PULLS.collect(tx, .., |(repo, number), record| {
-        is_open(&record).then(|| (repo.to_owned(), number))
+        is_open(&record).then(|| (repo.to_owned(), number, head_sha(&record)))
     })?;
     rows.into_iter()
         .flatten()
-        .try_for_each(|(repo, number)| OPEN_PULLS.put(tx, (repo.as_str(), number), &()))
+        .try_for_each(|(repo, number, head)| OPEN_PULLS.put(tx, (repo.as_str(), number), &head))
+}
+
+fn head_sha(record: &PullRequestRecord) -> Option<String> {
+    let head = record.readiness.head.as_ref();
+    head.map(|head| head.sha.clone())
 }
 
 /// Inserts or replaces the record of a pull request, and updates its index and the counters of the scoreboard.
@@ -176,7 +193,7 @@ pub fn put_pull(
     let repo = pull.repo.to_string();
     let key = (repo.as_str(), pull.number);
     match row.status {
-        PullRequestStatus::Open => OPEN_PULLS.put(tx, key, &())?,
+        PullRequestStatus::Open => OPEN_PULLS.put(tx, key, &head_sha(row))?,
         PullRequestStatus::Closed | PullRequestStatus::Merged { .. } => {
             OPEN_PULLS.remove(tx, key)?;
             changed_files::remove_of_pull(tx, pull)?;
@@ -190,6 +207,7 @@ mod tests {
     use super::*;
     use crate::Store;
     use crate::changed_files::PullFiles;
+    use domain::feedback::HeadCommit;
     use domain::time::Timestamp;
 
     #[tokio::test]
@@ -231,13 +249,25 @@ mod tests {
             }
             let kept = [1, 2].map(|number| changed_files::of_pull(tx, &pull(number)).unwrap());
             assert_eq!(kept, [Some(files), None]);
-            let indexed = open_pulls(tx)?;
-            assert_eq!(indexed, [pull(1), pull(4)]);
-            for pull in &indexed {
-                OPEN_PULLS.remove(tx, ("acme/shop", pull.number))?;
+            let mut row = get_pull(tx, &pull(1))?;
+            row.readiness.head = Some(HeadCommit {
+                sha: "c1".into(),
+                author_email: String::new(),
+                parents: Vec::new(),
+            });
+            put_pull(tx, &pull(1), &row)?;
+            let assert_indexed = || {
+                assert_eq!(open_pulls(tx).unwrap(), [pull(1), pull(4)]);
+                let with_head = |sha| open_pulls_with_head(tx, &pull(1).repo, sha).unwrap();
+                // The head of 4 is not known.
+                assert_eq!([with_head("c1"), with_head("c2")], [vec![1, 4], vec![4]]);
+            };
+            assert_indexed();
+            for number in [1, 4] {
+                OPEN_PULLS.remove(tx, ("acme/shop", number))?;
             }
             build_index(tx)?;
-            assert_eq!(open_pulls(tx)?, indexed);
+            assert_indexed();
             Ok(())
         });
         write.await.unwrap();

@@ -85,8 +85,8 @@ pub(crate) const SESSION_EVENTS: Table<(&str, &str), ()> = Table::new("session-e
 /// (Repository, pull request number) -> record of the pull request. Written by webhooks and reconciliation;
 /// one row per pull request.
 pub(crate) const PULLS: Table<(&str, u64), PullRequestRecord> = Table::new("pulls-1");
-/// Index of [`PULLS`]: open pull requests.
-pub(crate) const OPEN_PULLS: Table<(&str, u64), ()> = Table::new("pulls-open-1");
+/// Index of [`PULLS`]: open pull requests, with the SHA of their head if it is known.
+pub(crate) const OPEN_PULLS: Table<(&str, u64), Option<String>> = Table::new("pulls-open-1");
 /// (Repository, pull request number) -> files that an open pull request changes. Written by ends of runs and
 /// reconciliation; removed when the pull request is no longer open.
 pub(crate) const PULL_FILES: Table<(&str, u64), PullFiles> = Table::new("pull-files-1");

@@ -177,24 +177,16 @@ fn others_of_repo(tx: &impl ReadableTx, pull: &PullRequestId) -> StoreResult<Vec
     Ok(numbers.map(id).collect())
 }
 
-/// Returns our open pull requests with this head commit.
+/// Returns our open pull requests whose head is this commit, or not known yet and thus may be it.
 fn pulls_with_head(
     tx: &impl ReadableTx,
     repo: &Repo,
     sha: &str,
 ) -> StoreResult<Vec<PullRequestId>> {
     let repo = mappings::canonical_target(tx, repo)?.unwrap_or_else(|| repo.clone());
-    let mut found = Vec::new();
-    for number in pull_feedback::open_pulls_of(tx, &repo)? {
-        let repo = repo.clone();
-        let pull = PullRequestId { repo, number };
-        let head = pull_feedback::get_pull(tx, &pull)?.readiness.head;
-        // A head that is not known yet may be this one.
-        if head.is_none_or(|head| head.sha == sha) {
-            found.push(pull);
-        }
-    }
-    Ok(found)
+    let numbers = pull_feedback::open_pulls_with_head(tx, &repo, sha)?.into_iter();
+    let id = |number| PullRequestId::new(&repo, number);
+    Ok(numbers.map(id).collect())
 }
 
 /// Stores the consequences of an event. Returns the outcome, and whether one of our pull requests is no longer open.
