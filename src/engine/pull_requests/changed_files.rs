@@ -5,29 +5,40 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::app::App;
+use crate::app::{App, Vendors};
 use domain::collision::comparable_files;
 use domain::feedback::{PullRequestId, PullRequestStatus};
 use domain::ids::Repo;
 use store::changed_files::{self, PullFiles};
 use store::{StoreResult, pull_feedback};
+use vendors::http::VendorError;
 use vendors::scm::{ChangedPaths, OpenPullRequest};
 
 /// Timeout of the lookup after a run, whose request waits for it.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads the files of a pull request that a run has opened. Without an answer, the next sweep reads them.
-pub(super) async fn read_after_run(app: &App, pull: PullRequestId) -> StoreResult<()> {
-    let Some(github) = &app.vendors.github else {
-        return Ok(());
-    };
-    match tokio::time::timeout(LOOKUP_TIMEOUT, github.changed_paths(&pull)).await {
-        Ok(Ok(files)) => store(app, vec![(pull, files)]).await,
-        Ok(Err(error)) => {
+/// Response of a lookup; `None` without one in time.
+pub(super) type LookedUp = Option<Result<ChangedPaths, VendorError>>;
+
+/// Looks up the files of a pull request that a run has reported.
+pub(super) async fn look_up(vendors: &Vendors, pull: &PullRequestId) -> LookedUp {
+    let lookup = vendors.github.as_ref()?.changed_paths(pull);
+    tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await.ok()
+}
+
+/// Stores the files that were looked up. If they could not be read, the next sweep reads them.
+pub(super) async fn store_looked_up(
+    app: &App,
+    pull: PullRequestId,
+    files: LookedUp,
+) -> StoreResult<()> {
+    match files {
+        Some(Ok(files)) => store(app, vec![(pull, files)]).await,
+        Some(Err(error)) => {
             tracing::warn!(repo = %pull.repo, pull = pull.number, %error, "Failed to read the changed files of a pull request.");
             Ok(())
         }
-        Err(_) => Ok(()),
+        None => Ok(()),
     }
 }
 

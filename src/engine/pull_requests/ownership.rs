@@ -23,7 +23,7 @@ use super::changed_files;
 /// Timeout of the lookup; the run's request waits for it.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Looks up the pull request of a job's held result, and applies the result if GitHub responds.
+/// Looks up the pull request of a job's held result and its files, and applies the result if GitHub responds.
 /// Returns the warnings for the run.
 pub(crate) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<String>> {
     let Some(held) = &job.unconfirmed_result else {
@@ -34,11 +34,19 @@ pub(crate) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
         .pr_url
         .as_deref()
         .and_then(PullRequestRef::from_url);
-    let looked_up = match &claimed {
+    let (looked_up, files) = match &claimed {
         Some(claimed) => {
-            tokio::time::timeout(LOOKUP_TIMEOUT, look_up(&app.vendors, job, claimed)).await
+            let pull = PullRequestId::new(&job.repo, claimed.number);
+            let lookup = look_up(&app.vendors, job, claimed);
+            tokio::join!(
+                tokio::time::timeout(LOOKUP_TIMEOUT, lookup),
+                changed_files::look_up(&app.vendors, &pull),
+            )
         }
-        None => Ok(Ok(Err("it is not the URL of a pull request".to_owned()))),
+        None => {
+            let refusal = "it is not the URL of a pull request".to_owned();
+            (Ok(Ok(Err(refusal))), None)
+        }
     };
     let confirmed = match looked_up {
         Ok(Ok(confirmed)) => confirmed,
@@ -63,7 +71,7 @@ pub(crate) async fn verify_held_result(app: &App, job: &Job) -> StoreResult<Vec<
     let pull = confirmed.as_ref().ok();
     let pull = pull.map(|pull| PullRequestId::new(&job.repo, pull.number));
     if let Some(pull) = &pull {
-        changed_files::read_after_run(app, pull.clone()).await?;
+        changed_files::store_looked_up(app, pull.clone(), files).await?;
     }
     let (report, warnings) = with_confirmed_pull(&held.report, confirmed);
     run_monitor::apply_event(&app.core, job, JobEvent::ResultReported { report }).await?;
