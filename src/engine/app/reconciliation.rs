@@ -99,11 +99,8 @@ impl Reconciliation {
     }
 
     /// Forgets the noted checks of pull requests that are not open.
-    pub fn retain_checks(&self, open: &[PullRequestId]) {
-        let mut state = self.lock();
-        if !state.checks.is_empty() {
-            state.checks.retain(|pull| open.contains(pull));
-        }
+    pub fn retain_checks(&self, open: &BTreeSet<PullRequestId>) {
+        self.lock().checks.retain(|pull| open.contains(pull));
     }
 
     /// Records a closed pull request that no webhook reported.

@@ -4,8 +4,6 @@
 //! Before an update starts, the state of the pull request is read again, because a sweep may have read it minutes ago.
 //! If that fails, a later cycle tries again.
 
-use std::collections::BTreeMap;
-
 use crate::app::App;
 use domain::audit::Actor;
 use domain::comments;
@@ -35,29 +33,8 @@ const OTHER_BASE_COMMENT: &str = "conflict-base";
 /// Name of the comment about the limit of automatic runs.
 const LIMIT_COMMENT: &str = "conflict-limit";
 
-/// Starts the next update of each repository.
-pub(super) async fn run_once(app: &App, pulls: &[PullRequestId]) -> StoreResult<()> {
-    let Some(github) = &app.vendors.github else {
-        return Ok(());
-    };
-    let now = app.core.now();
-    let due = app.core.store.read(|tx| {
-        let mut numbers: BTreeMap<&Repo, Vec<u64>> = BTreeMap::new();
-        for pull in pulls {
-            numbers.entry(&pull.repo).or_default().push(pull.number);
-        }
-        let steps = numbers.into_iter();
-        let steps = steps.map(|(repo, numbers)| due_steps(tx, app, repo, &numbers, now));
-        steps.collect::<StoreResult<Vec<_>>>()
-    })?;
-    for step in due.into_iter().flatten() {
-        perform(app, github, step, now).await?;
-    }
-    Ok(())
-}
-
 /// What is due on a pull request.
-enum DueStep {
+pub(super) enum DueStep {
     /// An update starts.
     Update(PullRequestId, BranchUpdate, Box<StoredPull>),
     /// A run must wait until this time, because of the limit of automatic runs.
@@ -66,27 +43,49 @@ enum DueStep {
     OtherBase(PullRequestId, String, String),
 }
 
-/// Returns what is due in a repository: at most one update, after everything that was passed over with a comment.
-fn due_steps(
+impl DueStep {
+    /// Returns the pull request that the step is about.
+    pub(super) fn pull(&self) -> &PullRequestId {
+        match self {
+            Self::Update(pull, ..) | Self::Limited(pull, _) | Self::OtherBase(pull, ..) => pull,
+        }
+    }
+}
+
+/// Pull request with its record.
+type KnownPull = (PullRequestId, PullRequestRecord);
+
+/// Reads the records of pull requests.
+pub(super) fn read_records(
+    tx: &impl ReadableTx,
+    pulls: impl IntoIterator<Item = PullRequestId>,
+) -> StoreResult<Vec<KnownPull>> {
+    let read = |pull| {
+        let record = pull_feedback::get_pull(tx, &pull)?;
+        Ok((pull, record))
+    };
+    pulls.into_iter().map(read).collect()
+}
+
+/// Returns what is due on the open pull requests of a repository: at most one update, after everything that was passed
+/// over with a comment.
+pub(super) fn due_steps(
     tx: &impl ReadableTx,
     app: &App,
-    repo: &Repo,
-    numbers: &[u64],
+    open: &[KnownPull],
     now: Timestamp,
 ) -> StoreResult<Vec<DueStep>> {
-    let id = |number| PullRequestId::new(repo, number);
-    let records = numbers
-        .iter()
-        .map(|number| Ok((*number, pull_feedback::get_pull(tx, &id(*number))?)))
-        .collect::<StoreResult<Vec<_>>>()?;
-    let records = records.iter().map(|(number, record)| (*number, record));
+    let records = open.iter().map(|(pull, record)| (pull.number, record));
     let needed = feedback::next_updates(records, false, now);
     let mut steps = Vec::new();
-    if needed.is_empty() || has_active_run(tx, repo)? {
+    let Some((PullRequestId { repo, .. }, _)) = open.first().filter(|_| !needed.is_empty()) else {
+        return Ok(steps);
+    };
+    if has_active_run(tx, repo)? {
         return Ok(steps);
     }
     for (number, update) in needed {
-        let pull = id(number);
+        let pull = PullRequestId::new(repo, number);
         let stored = StoredPull::read(tx, app, &pull, now)?;
         let Some(stored) = stored.filter(StoredPull::allows_automatic_work) else {
             continue;
@@ -118,7 +117,13 @@ fn has_active_run(tx: &impl ReadableTx, repo: &Repo) -> StoreResult<bool> {
     Ok(active.iter().any(|job| job.repo == *repo))
 }
 
-async fn perform(app: &App, github: &GitHub, step: DueStep, now: Timestamp) -> StoreResult<()> {
+/// Performs a step.
+pub(super) async fn perform(
+    app: &App,
+    github: &GitHub,
+    step: DueStep,
+    now: Timestamp,
+) -> StoreResult<()> {
     match step {
         DueStep::Limited(pull, until) => {
             let body = comments::conflict_limit_reached(until);
@@ -178,7 +183,10 @@ fn confirm(
     now: Timestamp,
 ) -> StoreResult<Option<StoredPull>> {
     let numbers = pull_feedback::open_pulls_of(tx, &pull.repo)?;
-    let next = due_steps(tx, app, &pull.repo, &numbers, now)?.pop();
+    let open = numbers
+        .into_iter()
+        .map(|number| PullRequestId::new(&pull.repo, number));
+    let next = due_steps(tx, app, &read_records(tx, open)?, now)?.pop();
     Ok(match next {
         Some(DueStep::Update(next, kind, stored)) if next == *pull && kind == update => {
             Some(*stored)

@@ -7,23 +7,69 @@ use futures_util::{TryStreamExt, stream};
 
 use crate::app::App;
 use domain::feedback::PullRequestId;
+use domain::time::Timestamp;
 use store::crash_injection::CrashPoint;
-use store::{StoreResult, pull_feedback};
+use store::{ReadableTx, StoreResult, pull_feedback};
 
+use super::branch_updates::{self, DueStep};
 use super::follow_up::MAX_CONCURRENT_PULLS;
-use super::{branch_updates, checks, merge};
+use super::{checks, merge};
 
 /// Checks every open pull request once.
 pub(super) async fn run_once(app: &App) -> StoreResult<()> {
-    let pulls = app.core.store.read(pull_feedback::open_pulls)?;
-    app.live.reconciliation.retain_checks(&pulls);
-    branch_updates::run_once(app, &pulls).await?;
-    app.live
-        .merge_checks
-        .retain(&pulls.iter().cloned().collect());
-    stream::iter(pulls.iter().map(Ok))
+    let Some(github) = &app.vendors.github else {
+        return Ok(());
+    };
+    let open = app.core.store.read(pull_feedback::open_pulls)?;
+    let still_open = open.iter().cloned().collect();
+    app.live.reconciliation.retain_checks(&still_open);
+    app.live.merge_checks.retain(&still_open);
+    let (handle, now) = (app.clone(), app.core.now());
+    // There may be a thousand open pull requests.
+    let read = app
+        .core
+        .store
+        .read_long(move |tx| DueWork::read(tx, &handle, &open, now));
+    let due = read.await?;
+    for step in due.branch_steps {
+        branch_updates::perform(app, github, step, now).await?;
+    }
+    stream::iter(due.pulls.iter().map(Ok))
         .try_for_each_concurrent(MAX_CONCURRENT_PULLS, |pull| process_pull(app, pull))
         .await
+}
+
+/// What may be due on the open pull requests.
+#[derive(Default)]
+struct DueWork {
+    branch_steps: Vec<DueStep>,
+    /// Pull requests whose checks or merge need a decision.
+    pulls: Vec<PullRequestId>,
+}
+
+impl DueWork {
+    /// Reads the record of each pull request once; `open` is sorted by repository.
+    fn read(
+        tx: &impl ReadableTx,
+        app: &App,
+        open: &[PullRequestId],
+        now: Timestamp,
+    ) -> StoreResult<Self> {
+        let mut due = Self::default();
+        for pulls in open.chunk_by(|one, next| one.repo == next.repo) {
+            let records = branch_updates::read_records(tx, pulls.iter().cloned())?;
+            let steps = branch_updates::due_steps(tx, app, &records, now)?;
+            let is_stepped = |pull| steps.iter().any(|step| step.pull() == pull);
+            let with_work = records.iter().filter(|(pull, record)| {
+                is_stepped(pull)
+                    || checks::may_be_due(app, pull, record, now)
+                    || merge::may_be_due(record)
+            });
+            due.pulls.extend(with_work.map(|(pull, _)| pull.clone()));
+            due.branch_steps.extend(steps);
+        }
+        Ok(due)
+    }
 }
 
 /// Kills the process if a test planned it for the time after a step was stored.

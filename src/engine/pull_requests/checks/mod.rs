@@ -15,7 +15,7 @@ use std::sync::Arc;
 use domain::comments;
 use domain::effect::Effect;
 use domain::feedback::{
-    FollowUpPolicy, PullRequestId, PullRequestReadiness, PullRequestStatus,
+    FollowUpPolicy, PullRequestId, PullRequestReadiness, PullRequestRecord, PullRequestStatus,
     automatic_runs_resume_at,
 };
 use domain::red_checks::{CiRecord, CiRerun, CiStatus, CiStep, CiStop, HeadCheck};
@@ -31,6 +31,16 @@ use crate::app::App;
 pub use base_checks::BaseChecks;
 pub(super) use notices::remove_ticket_comment;
 
+/// Returns whether something about the checks of a pull request may have changed.
+pub(super) fn may_be_due(
+    app: &App,
+    pull: &PullRequestId,
+    record: &PullRequestRecord,
+    now: Timestamp,
+) -> bool {
+    app.live.reconciliation.is_check_noted(pull) || record.ci.is_due(&record.readiness, now)
+}
+
 /// Decides once about the failing checks of a pull request, if something about them may have changed.
 pub(super) async fn process(app: &App, pull: &PullRequestId) -> StoreResult<()> {
     let now = app.core.now();
@@ -39,7 +49,7 @@ pub(super) async fn process(app: &App, pull: &PullRequestId) -> StoreResult<()> 
         .store
         .read(|tx| pull_feedback::get_pull(tx, pull))?;
     let is_named = app.live.reconciliation.is_check_noted(pull);
-    if !is_named && !record.ci.is_due(&record.readiness, now) {
+    if !may_be_due(app, pull, &record, now) {
         return Ok(());
     }
     let stored = app

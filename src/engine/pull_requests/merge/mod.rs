@@ -15,7 +15,7 @@ use crate::app::App;
 use domain::audit::{Action, Actor};
 use domain::crypto::sha256_hex;
 use domain::effect::Effect;
-use domain::feedback::{ChecksState, PullRequestId, PullRequestStatus};
+use domain::feedback::{ChecksState, PullRequestId, PullRequestRecord, PullRequestStatus};
 use domain::merge_policy::{
     MergeDecision, MergeGrant, MergeMode, MergeProgress, MergeRefusal, MergeRule, decide,
     expected_event, local_refusal, reported_refusal,
@@ -28,13 +28,24 @@ pub(crate) use outcome::{end_with_pull, record as record_outcome, record_deletio
 use stored::StoredMerge;
 pub use view::{MergeView, view};
 
+/// Returns whether a pull request has been approved, or a merge of it was granted and has not ended.
+pub(super) fn may_be_due(record: &PullRequestRecord) -> bool {
+    record.status == PullRequestStatus::Open
+        && match &record.merge.progress {
+            Some(MergeProgress::Refused(_) | MergeProgress::Merged(_)) | None => {
+                record.readiness.approvals > 0
+            }
+            Some(_) => true,
+        }
+}
+
 /// Merges a pull request if the policy of its project permits it, or checks what was granted before.
 pub(super) async fn process(app: &App, pull: &PullRequestId) -> StoreResult<()> {
     let record = app
         .core
         .store
         .read(|tx| pull_feedback::get_pull(tx, pull))?;
-    if record.status != PullRequestStatus::Open {
+    if !may_be_due(&record) {
         return Ok(());
     }
     match &record.merge.progress {
@@ -45,10 +56,7 @@ pub(super) async fn process(app: &App, pull: &PullRequestId) -> StoreResult<()> 
             supervision::check(app, pull, grant).await
         }
         Some(MergeProgress::Refused(_) | MergeProgress::Merged(_)) | None => {
-            match record.readiness.approvals {
-                0 => Ok(()),
-                _ => consider(app, pull).await,
-            }
+            consider(app, pull).await
         }
     }
 }
