@@ -3,6 +3,8 @@
 //! Runs after the follow-ups of a cycle, so that people's commands and feedback come first. Each part reads the
 //! store, asks GitHub only if something is due, and decides again in the transaction that commits its effect.
 
+use std::collections::BTreeSet;
+
 use futures_util::{TryStreamExt, stream};
 
 use crate::app::App;
@@ -43,8 +45,8 @@ pub(super) async fn run_once(app: &App) -> StoreResult<()> {
 #[derive(Default)]
 struct DueWork {
     branch_steps: Vec<DueStep>,
-    /// Pull requests whose checks or merge need a decision.
-    pulls: Vec<PullRequestId>,
+    /// Pull requests whose checks or merge may need a decision.
+    pulls: BTreeSet<PullRequestId>,
 }
 
 impl DueWork {
@@ -59,14 +61,14 @@ impl DueWork {
         for pulls in open.chunk_by(|one, next| one.repo == next.repo) {
             let records = branch_updates::read_records(tx, pulls.iter().cloned())?;
             let steps = branch_updates::due_steps(tx, app, &records, now)?;
-            let is_stepped = |pull| steps.iter().any(|step| step.pull() == pull);
-            let with_work = records.iter().filter(|(pull, record)| {
-                is_stepped(pull)
-                    || checks::may_be_due(app, pull, record, now)
-                    || merge::may_be_due(record)
-            });
-            due.pulls.extend(with_work.map(|(pull, _)| pull.clone()));
+            // A step reads the state of its pull request again, which may be new.
+            due.pulls
+                .extend(steps.iter().map(|step| step.pull().clone()));
             due.branch_steps.extend(steps);
+            let with_work = records.into_iter().filter(|(pull, record)| {
+                checks::may_be_due(app, pull, record, now) || merge::may_be_due(record)
+            });
+            due.pulls.extend(with_work.map(|(pull, _)| pull));
         }
         Ok(due)
     }
