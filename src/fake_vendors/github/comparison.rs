@@ -23,6 +23,19 @@ pub(crate) struct Comparison {
     pub is_mergeable: bool,
 }
 
+impl Comparison {
+    /// Returns the comparison of commits that git cannot compare.
+    fn unknown() -> Self {
+        Self {
+            paths: Vec::new(),
+            additions: 0,
+            deletions: 0,
+            commits: 0,
+            is_mergeable: true,
+        }
+    }
+}
+
 /// Comparisons by the SHAs of base and head. They are kept, because starting git takes milliseconds and each listing
 /// asks for all open pull requests.
 #[derive(Default)]
@@ -43,7 +56,10 @@ impl GitHubInner {
         if let Some(kept) = lock(&self.comparisons.0).get(&ends) {
             return kept.clone();
         }
-        let compared = Arc::new(git.compare(&ends.0, head));
+        let Ok(compared) = git.compare(&ends.0, head) else {
+            return Arc::new(Comparison::unknown());
+        };
+        let compared = Arc::new(compared);
         let mut kept = lock(&self.comparisons.0);
         if kept.len() == MAX_KEPT {
             kept.clear();
@@ -54,14 +70,18 @@ impl GitHubInner {
 }
 
 impl BareRepository {
-    fn compare(&self, base: &str, head: &str) -> Comparison {
-        let files = self.diff_since_base(base, head).unwrap_or_default();
-        Comparison {
+    /// Fails if the head has no commit in common with the base, or if one of them does not exist.
+    fn compare(&self, base: &str, head: &str) -> anyhow::Result<Comparison> {
+        if base.is_empty() || head.is_empty() {
+            anyhow::bail!("No such commit");
+        }
+        let files = self.diff_since_base(base, head)?;
+        Ok(Comparison {
             additions: files.iter().map(|file| file.additions).sum(),
             deletions: files.iter().map(|file| file.deletions).sum(),
             paths: files.into_iter().map(|file| file.path).collect(),
             commits: self.log(&format!("{base}..{head}")).len(),
             is_mergeable: self.is_mergeable(base, head),
-        }
+        })
     }
 }
