@@ -263,9 +263,9 @@ mod tests {
                 assert_eq!([with_head("c1"), with_head("c2")], [vec![1, 4], vec![4]]);
             };
             assert_indexed();
-            for number in [1, 4] {
-                OPEN_PULLS.remove(tx, ("acme/shop", number))?;
-            }
+            // As in a store of schema version 7, and of version 6.
+            OPEN_PULLS.put(tx, ("acme/shop", 1), &None)?;
+            OPEN_PULLS.remove(tx, ("acme/shop", 4))?;
             build_index(tx)?;
             assert_indexed();
             Ok(())
