@@ -223,15 +223,10 @@ fn process(
             let is_end = is_ours && close_pull(tx, &pull, PullRequestStatus::Closed, now)?;
             return Ok((WebhookOutcome::Ignored(NOT_MERGED), is_end));
         }
-        WebhookEvent::CommitChecked(commit) => Ok(
-            match pulls_with_head(tx, &commit.repo, &commit.sha)?.is_empty() {
-                true => WebhookOutcome::Ignored(NOT_OURS),
-                false => WebhookOutcome::Acknowledged,
-            },
-        ),
-        WebhookEvent::PullChanged(_) | WebhookEvent::IssueChanged => {
-            Ok(WebhookOutcome::Acknowledged)
-        }
+        // A commit that was of no use has been ignored before. Its pull request can have got another head since.
+        WebhookEvent::CommitChecked(_)
+        | WebhookEvent::PullChanged(_)
+        | WebhookEvent::IssueChanged => Ok(WebhookOutcome::Acknowledged),
         WebhookEvent::Ignored(why) => Ok(WebhookOutcome::Ignored(why)),
     };
     Ok((outcome?, false))
