@@ -26,10 +26,14 @@ pub enum TicketCommand {
 }
 
 impl TicketCommand {
-    /// Parses a comment. `None` if it does not begin with a command.
+    /// Parses a comment. `None` if it does not begin with a command, or if the command is sanitized text of a run.
     pub fn parse(body: &str) -> Option<Self> {
-        let body = sanitize::strip_invisible(body);
-        let rest = body.trim_start().strip_prefix(COMMAND_PREFIX)?;
+        let is_skipped =
+            |c: char| c.is_whitespace() || (!sanitize::is_visible(c) && c != sanitize::WORD_JOINER);
+        let rest = body
+            .trim_start_matches(is_skipped)
+            .strip_prefix(COMMAND_PREFIX)?;
+        let rest = sanitize::strip_invisible(rest);
         if rest.starts_with(|c: char| !c.is_whitespace()) {
             return None;
         }
@@ -91,6 +95,10 @@ mod tests {
             ("/agent-implement\u{200b} retry", Some(TicketCommand::Retry)),
             ("/agent-implement\napprove", Some(TicketCommand::Approve)),
             (
+                "\u{feff}/agent-implement status",
+                Some(TicketCommand::Status),
+            ),
+            (
                 "/agent-implement approve if CI is green",
                 Some(TicketCommand::Unknown),
             ),
@@ -109,6 +117,8 @@ mod tests {
             ("please /agent-implement approve", None),
             ("> /agent-implement approve", None),
             ("/Agent-Implement approve", None),
+            ("\u{2060}/agent-implement approve", None),
+            ("/agent\u{2060}-implement approve", None),
             ("", None),
         ];
         for (body, expected) in rows {

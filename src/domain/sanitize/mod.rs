@@ -42,4 +42,4 @@ pub use truncate::{ELLIPSIS, truncate, truncate_chars};
 
 /// Invisible character. Inserted into a mention or command, it turns the mention or command into plain
 /// text.
-const WORD_JOINER: char = '\u{2060}';
+pub(crate) const WORD_JOINER: char = '\u{2060}';

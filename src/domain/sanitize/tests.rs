@@ -5,6 +5,7 @@ use super::log::MAX_TAIL_LINES;
 use super::markdown::MAX_PLAIN_TEXT;
 use super::*;
 use crate::feedback::{self, PullRequestMeta};
+use crate::ticket_command::TicketCommand;
 
 const MARK: &str = " […]";
 
@@ -182,6 +183,7 @@ proptest! {
     fn comments_contain_no_mention_command_or_marker(text in hostile_text()) {
         for sanitized in [markdown(&text, usize::MAX, MARK), plain_text(&text)] {
             prop_assert_eq!(feedback::parse_command(&sanitized), None);
+            prop_assert_eq!(TicketCommand::parse(&sanitized), None);
             prop_assert_eq!(PullRequestMeta::from_body(&sanitized), None);
             for harm in ["<!", "![", "@everyone", "@U1", "#1", "\n/", "\n+++", "\n /agent", "<!--"] {
                 prop_assert!(!sanitized.contains(harm), "{harm:?} in {sanitized:?}");
