@@ -5,6 +5,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use domain::crypto::run_token::{RunTokenIssuer, TokenAudience};
 use domain::crypto::signature;
 use domain::egress::{AddressScope, ConnectRequest, Destination, HostPattern};
+use domain::evidence::{self, EvidenceFiles, EvidenceRedactor};
 use domain::feedback::{
     self, FeedbackAuthor, FeedbackSource, PullRequestMeta, ReviewComment, ReviewState,
 };
@@ -21,14 +23,17 @@ use domain::ids::Repo;
 use domain::issue::System;
 use domain::kubeconfig::{ClusterAccess, MAX_KUBECONFIG};
 use domain::mapping::{Mapping, MappingInput};
+use domain::red_checks::{self, FailedCheck};
 use domain::report::{ResultReport, StepRecord};
+use domain::report_artifact::{self, ReportOrigin};
 use domain::run_config::{RunConfig, RunInputs};
 use domain::run_log::{self, LogReport};
 use domain::secret::Secret;
 use domain::sensitive_files::{self, AllowList};
 use domain::session_event::SessionEvent;
+use domain::ticket_command::TicketCommand;
 use domain::time::Timestamp;
-use domain::{branch, limits, runner_image, sanitize};
+use domain::{branch, limits, plan_approval, question, runner_image, sanitize};
 use vendors::http::Redactor;
 use vendors::{scm, session_hosts, ticketing};
 
@@ -36,11 +41,14 @@ use vendors::{scm, session_hosts, ticketing};
 pub type EntryPoint = fn(&[u8]);
 
 /// All entry points with their name, which is also the name of the fuzz target and of the corpus folder.
-pub const ENTRY_POINTS: [(&str, EntryPoint); 17] = [
+pub const ENTRY_POINTS: [(&str, EntryPoint); 20] = [
     ("webhook", webhook),
     ("ticketing_webhook", ticketing_webhook),
     ("review_comment", review_comment),
+    ("ticket_comment", ticket_comment),
     ("run_report", run_report),
+    ("report_artifact", report_artifact),
+    ("failing_checks", failing_checks),
     ("egress", egress),
     ("run_token", run_token),
     ("repository_files", repository_files),
@@ -181,13 +189,44 @@ pub fn review_comment(data: &[u8]) {
     }
 }
 
-/// Parses request bodies of `/runner/*` and of sessions. Asserts that a parsed step can be parsed again.
+/// Parses a comment on a ticket: a command, and the files that a plan declares. Asserts that an instruction is bounded,
+/// that declared paths are normalized, and that text of a run is no command once it is sanitized.
+pub fn ticket_comment(data: &[u8]) {
+    let text = String::from_utf8_lossy(data).into_owned();
+    if let Some(TicketCommand::Replan(instruction)) = TicketCommand::parse(&text) {
+        assert!(instruction.len() <= limits::MAX_INSTRUCTION_BYTES);
+    }
+    let sanitized = sanitize::markdown(&text, limits::MAX_COMMENT_BYTES, "…");
+    assert_eq!(TicketCommand::parse(&sanitized), None, "{sanitized}");
+    for file in plan_approval::declared_files(&[text]) {
+        let is_normal = |part: &str| !matches!(part, "" | "." | "..");
+        let climbs = file.split('/').take_while(|part| *part == "..").count();
+        let mut parts = file.trim_start_matches('/').split('/').skip(climbs);
+        assert!(parts.all(is_normal), "{file}");
+    }
+}
+
+/// Parses request bodies of `/runner/*` and of sessions. Asserts that a parsed step can be parsed again, and that names of
+/// evidence are plain, short and unique.
 pub fn run_report(data: &[u8]) {
     let Ok(body) = serde_json::from_slice::<Value>(data) else {
         return;
     };
     let _ = ResultReport::parse(&body);
     let _ = SessionEvent::parse(&body);
+    let _ = question::parse_questions(&body);
+    if let Ok(files) = evidence::parse_report(&body) {
+        let mut kept = EvidenceFiles::default();
+        for (name, content) in files {
+            let _ = kept.add(&name, content, &FuzzedEvidence);
+        }
+        let mut names = HashSet::new();
+        for file in kept.into_files() {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            assert!(file.name.chars().all(is_plain) && file.name.len() <= 80);
+            assert!(!file.name.starts_with('.') && names.insert(file.name));
+        }
+    }
     if let Ok(report) = LogReport::parse(body.clone()) {
         let _ = report.end();
         for line in report.text.split('\n') {
@@ -202,6 +241,51 @@ pub fn run_report(data: &[u8]) {
     if let Ok(inputs) = serde_json::from_slice::<RunInputs>(data) {
         let _ = RunConfig::from_inputs(&inputs);
     }
+}
+
+/// Redactor of evidence that knows the credential.
+struct FuzzedEvidence;
+
+impl EvidenceRedactor for FuzzedEvidence {
+    fn sanitize(&self, text: &str) -> String {
+        REDACTOR.sanitize(text)
+    }
+
+    fn contains_secret(&self, bytes: &[u8]) -> bool {
+        REDACTOR.contains_known_secret(bytes)
+    }
+}
+
+/// Opens a zip archive that may be the report of a CI run. Asserts that it is refused, because it is not signed.
+pub fn report_artifact(data: &[u8]) {
+    let origin = ReportOrigin {
+        dispatch_id: "01JOB".into(),
+        run_id: 7,
+        run_attempt: 1,
+    };
+    let opened = report_artifact::open(&Secret::new(SECRET), &origin, data);
+    assert!(opened.is_err(), "{opened:?}");
+}
+
+/// Formats and compares failing checks: per check a line with its name and one with its title, then its log, up to a
+/// form feed. Asserts that the text is bounded, and that the order of the checks does not matter.
+pub fn failing_checks(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let parse = |check: &str| {
+        let mut parts = check.splitn(3, '\n').map(str::to_owned);
+        FailedCheck {
+            name: parts.next().unwrap_or_default(),
+            title: parts.next().unwrap_or_default(),
+            log: parts.next(),
+            ..FailedCheck::default()
+        }
+    };
+    let mut checks: Vec<FailedCheck> = text.split('\u{c}').map(parse).collect();
+    let described = red_checks::format_failures(&checks);
+    assert!(described.len() <= red_checks::MAX_LOG_BYTES + 10 * 1_000);
+    let fingerprint = red_checks::fingerprint(&checks);
+    checks.reverse();
+    assert_eq!(red_checks::fingerprint(&checks), fingerprint);
 }
 
 /// Verifies a bearer token of a run. Asserts that it is rejected.
