@@ -124,8 +124,9 @@ fn list_item(line: &str) -> Option<&str> {
 fn quoted_path(item: &str) -> Option<String> {
     let (_, rest) = item.split_once('`')?;
     let (path, _) = rest.split_once('`')?;
+    let path = path.trim();
     let (is_absolute, mut parts) = (path.starts_with('/'), Vec::new());
-    for part in path.trim().split('/') {
+    for part in path.split('/') {
         match part {
             "" | "." => {}
             ".." if parts.last().is_some_and(|last| *last != "..") => drop(parts.pop()),
@@ -331,8 +332,8 @@ mod tests {
         assert_eq!(files(plan), ["docs/a.md", "src/b.rs", "src/cart.rs"]);
         assert_eq!(files("**Files:**\n\n- `a.rs`"), ["a.rs"]);
         assert_eq!(
-            files("**Files**\n- `../up` `x`\n- `/etc/passwd`"),
-            ["../up", "/etc/passwd"]
+            files("**Files**\n- `../up` `x`\n- `/etc/passwd`\n- ` /etc/hosts`"),
+            ["../up", "/etc/hosts", "/etc/passwd"]
         );
         assert_eq!(files("## Files touched\n- `a`"), [""; 0]);
         assert_eq!(files("## Files\n- ``\n- `a"), [""; 0]);
