@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use domain::crypto::run_token::{RunTokenIssuer, TokenAudience};
 use domain::crypto::signature;
 use domain::egress::{AddressScope, ConnectRequest, Destination, HostPattern};
-use domain::evidence::{self, EvidenceFiles, EvidenceRedactor};
+use domain::evidence::{self, EvidenceFiles};
 use domain::feedback::{
     self, FeedbackAuthor, FeedbackSource, PullRequestMeta, ReviewComment, ReviewState,
 };
@@ -218,7 +218,7 @@ pub fn run_report(data: &[u8]) {
     if let Ok(files) = evidence::parse_report(&body) {
         let mut kept = EvidenceFiles::default();
         for (name, content) in files {
-            let _ = kept.add(&name, content, &FuzzedEvidence);
+            let _ = kept.add(&name, content, &*REDACTOR);
         }
         let mut names = HashSet::new();
         for file in kept.into_files() {
@@ -240,19 +240,6 @@ pub fn run_report(data: &[u8]) {
     }
     if let Ok(inputs) = serde_json::from_slice::<RunInputs>(data) {
         let _ = RunConfig::from_inputs(&inputs);
-    }
-}
-
-/// Redactor of evidence that knows the credential.
-struct FuzzedEvidence;
-
-impl EvidenceRedactor for FuzzedEvidence {
-    fn sanitize(&self, text: &str) -> String {
-        REDACTOR.sanitize(text)
-    }
-
-    fn contains_secret(&self, bytes: &[u8]) -> bool {
-        REDACTOR.contains_known_secret(bytes)
     }
 }
 

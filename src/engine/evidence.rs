@@ -9,9 +9,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::app::App;
-use domain::evidence::{
-    EvidenceFile, EvidenceFiles, EvidenceRedactor, EvidenceReportError, MAX_BYTES, parse_report,
-};
+use domain::evidence::{EvidenceFile, EvidenceFiles, EvidenceReportError, MAX_BYTES, parse_report};
 use domain::ids::JobId;
 use domain::time::Timestamp;
 use store::{StoreError, StoreResult, evidence, jobs};
@@ -52,19 +50,6 @@ pub enum EvidenceError {
     Store(#[from] StoreError),
 }
 
-/// Redactor of the service.
-struct ServiceRedactor(Redactor);
-
-impl EvidenceRedactor for ServiceRedactor {
-    fn sanitize(&self, text: &str) -> String {
-        self.0.sanitize(text)
-    }
-
-    fn contains_secret(&self, bytes: &[u8]) -> bool {
-        self.0.contains_known_secret(bytes)
-    }
-}
-
 /// Reports that are processed at a time: each takes several times its size in memory.
 static PROCESSING: Semaphore = Semaphore::const_new(1);
 
@@ -97,7 +82,7 @@ pub(crate) async fn record(
     if app.core.config.log_keep_days == 0 || !app.core.store.has_room_for_logs() {
         return Err(EvidenceError::NotKept);
     }
-    let redactor = ServiceRedactor(app.secrets.redactor.clone());
+    let redactor = app.secrets.redactor.clone();
     let bytes = reported.iter().map(|(_, content)| content.len()).sum();
     let checked = run_blocking_if_large(bytes, move || check(reported, &redactor)).await;
     let ((files, refused), id, now) = (checked, job.clone(), app.core.now());
@@ -120,12 +105,12 @@ pub(crate) async fn record(
 /// Applies the limits and the redaction.
 fn check(
     reported: Vec<(String, Vec<u8>)>,
-    redactor: &ServiceRedactor,
+    redactor: &Redactor,
 ) -> (Vec<EvidenceFile>, Vec<String>) {
     let (mut files, mut refused) = (EvidenceFiles::default(), Vec::new());
     for (name, content) in reported {
         if let Err(reason) = files.add(&name, content, redactor) {
-            let name = redactor.0.excerpt(&name);
+            let name = redactor.excerpt(&name);
             refused.push(format!("{name} is ignored: {reason}"));
         }
     }

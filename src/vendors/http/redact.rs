@@ -14,6 +14,7 @@ use data_encoding::{BASE64, BASE64URL, HEXLOWER};
 use memchr::memmem;
 
 use super::percent_encode;
+use domain::evidence::EvidenceRedactor;
 use domain::sanitize;
 use domain::sensitive_files::{PrivateKeyTracker, REDACTED, find_secrets, redact_ranges};
 
@@ -220,6 +221,16 @@ impl Redactor {
             }
         }
         merged
+    }
+}
+
+impl EvidenceRedactor for Redactor {
+    fn sanitize(&self, text: &str) -> String {
+        Redactor::sanitize(self, text)
+    }
+
+    fn contains_secret(&self, bytes: &[u8]) -> bool {
+        self.contains_known_secret(bytes)
     }
 }
 
