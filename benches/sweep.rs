@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use domain::ids::JobId;
 use domain::job::{Job, PullRequestRef};
 use engine::app::App;
 use engine::pull_requests::reconcile;
@@ -22,6 +23,7 @@ use serde_json::json;
 use store::{Store, WriteTx, jobs, mappings, pull_feedback};
 use support::table::{self, BenchRow, Threshold};
 use support::{fixtures, service, vendor_setup};
+use ulid::Ulid;
 
 /// Number of open pull requests of the service.
 const PULLS: usize = 100;
@@ -116,8 +118,11 @@ fn open_pulls(vendors: &FakeVendors) -> Result<Vec<Job>> {
     let repo = vendors.github().repo("acme", "shop");
     let mut opened = Vec::new();
     for number in 0..PULLS {
-        // The latest of the jobs of a month, which the sweep still looks for.
-        let job = fixtures::ended_job(90_000 + number);
+        let mut job = fixtures::ended_job(90_000 + number);
+        // A sweep reads the time of a job from its id, and leaves out old ones.
+        job.id =
+            JobId::new(Ulid::from_parts(job.reserved_at.as_millis(), number as u128).to_string());
+        job.group = job.id.clone();
         let (path, text) = (format!("src/{number}.txt"), format!("{number}\n"));
         repo.commit(&job.branch, &[(path.as_str(), text.as_str())], "Do it")?;
         let meta = json!({"issueId": job.issue.id, "jobId": job.id});
