@@ -138,9 +138,10 @@ async fn is_accepted(env: &CrashEnv, key: &str, action: &str, accepted: &[u16]) 
     }
 }
 
-/// Changes a setting repeatedly and records each acknowledged value.
+/// Raises the cap of the idle team repeatedly and records each acknowledged value.
 pub async fn change_mapping(env: Arc<CrashEnv>, stop: Arc<AtomicBool>) {
-    for cap in 1.. {
+    let first_cap = env.record().requested_cap;
+    for cap in first_cap + 1.. {
         env.record().requested_cap = cap;
         let body = json!({ "maxInProgressAiIssues": cap });
         let path = format!("/api/mappings/{IDLE_TEAM}");

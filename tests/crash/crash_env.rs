@@ -36,8 +36,14 @@ pub const TIMEOUT: Duration = Duration::from_secs(180);
 /// Error of a change that is stored, but is not in the place of the standby.
 const NOT_IN_STANDBY: &str = "The change is not in the place of the standby yet";
 
-/// Team of a mapping without tickets. The operator changes it continuously.
+/// Team of a mapping without tickets. The operator changes its cap continuously.
 pub const IDLE_TEAM: &str = "IDLE";
+
+/// Cap of each mapping at first.
+const FIRST_CAP: u32 = 2;
+
+/// Cap of each mapping of a repository with fake runs.
+const FAKE_RUN_CAP: u32 = 6;
 
 /// Recorded requests and observations.
 #[derive(Default)]
@@ -62,7 +68,7 @@ pub struct CrashRecord {
     /// Jobs whose result was acknowledged.
     pub results: Vec<String>,
     pub backups: Vec<BackupAttempt>,
-    /// Last requested cap, and all acknowledged caps.
+    /// Last requested cap of the idle team, and all acknowledged caps in ascending order.
     pub requested_cap: u32,
     pub acknowledged_caps: Vec<u32>,
     /// Descriptions of forbidden events.
@@ -126,6 +132,8 @@ impl CrashEnv {
                 .await;
             assert_eq!(status, 200, "{body}");
         }
+        env.record().requested_cap = FIRST_CAP;
+        env.record().acknowledged_caps.push(FIRST_CAP);
         drop(service);
         env
     }
@@ -439,9 +447,13 @@ fn mappings() -> Vec<Value> {
         ("HUBLAND", LANDING, false),
         ("HUBBEHIND", UP_TO_DATE, false),
     ] {
+        let cap = match FAKE_RUN_REPOS.contains(&repo) {
+            true => FAKE_RUN_CAP,
+            false => FIRST_CAP,
+        };
         let mut mapping = json!({
             "teamKey": team, "owner": "acme", "repo": repo, "defaultBranch": "main",
-            "ticketingProvider": "A", "maxInProgressAiIssues": if FAKE_RUN_REPOS.contains(&repo) { 6 } else { 2 },
+            "ticketingProvider": "A", "maxInProgressAiIssues": cap,
             // The scripted agent changes the same file for every ticket, and nobody merges.
             "collisions": "allow",
         });
