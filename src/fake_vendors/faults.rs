@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::watch;
+
 use super::persistence::lock;
 
 /// Fake service with its own fault injector and its own name in the request log.
@@ -78,6 +80,8 @@ pub enum InjectedFault {
     RateLimited(Duration),
     /// Performs the request at once and delays the response.
     DelayResponse(Duration),
+    /// Performs the request at once and holds the response until [`FaultInjector::release`].
+    HoldResponse,
     /// Delays the request. It takes effect even if the client has disconnected by then.
     DelayRequest(Duration),
 }
@@ -90,6 +94,8 @@ struct Inner {
     /// Queued faults. With a text, the fault applies to the first request that contains it.
     queued: VecDeque<(Option<String>, InjectedFault)>,
     injected: Vec<(String, InjectedFault)>,
+    /// Number of responses that are held.
+    held: watch::Sender<usize>,
 }
 
 /// Fault injector of one service. Clones share their state.
@@ -112,6 +118,7 @@ impl FaultInjector {
             limited_until: None,
             queued: VecDeque::new(),
             injected: Vec::new(),
+            held: watch::Sender::new(0),
         })))
     }
 
@@ -142,13 +149,35 @@ impl FaultInjector {
         lock(&self.0).limited_until = until;
     }
 
-    /// Removes all faults: rates, outage, rate limit and queued faults.
+    /// Removes all faults: rates, outage, rate limit, queued faults and held responses.
     pub fn clear(&self) {
         let mut inner = lock(&self.0);
         inner.rates = FaultRates::default();
         inner.outage = false;
         inner.limited_until = None;
         inner.queued.clear();
+        inner.held.send_replace(0);
+    }
+
+    /// Returns the number of responses that are held. Their requests have taken effect.
+    pub fn held(&self) -> usize {
+        *lock(&self.0).held.borrow()
+    }
+
+    /// Sends all responses that are held.
+    pub fn release(&self) {
+        lock(&self.0).held.send_replace(0);
+    }
+
+    /// Waits until the next release.
+    pub(crate) async fn hold(&self) {
+        let mut held = {
+            let inner = lock(&self.0);
+            inner.held.send_modify(|count| *count += 1);
+            inner.held.subscribe()
+        };
+        // An injector that is gone releases too.
+        let _ = held.wait_for(|count| *count == 0).await;
     }
 
     /// Returns the number of queued faults that have not been injected.

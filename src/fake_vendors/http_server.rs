@@ -246,6 +246,11 @@ async fn handle_with_faults(
             tokio::time::sleep(delay).await;
             Some(reply)
         }
+        Some(InjectedFault::HoldResponse) => {
+            let reply = dispatch(vendors, route, request.clone()).await;
+            faults.hold().await;
+            Some(reply)
+        }
         Some(InjectedFault::DelayRequest(delay)) => {
             let (vendors, request) = (vendors.clone(), request.clone());
             let slow = tokio::spawn(async move {

@@ -90,8 +90,9 @@ pub fn check_requests(vendors: &FakeVendors) -> Vec<String> {
     if Checker::find().is_ok() {
         let log = log_of_this_test();
         fs::create_dir_all(log_dir()).unwrap();
-        // Another test may be reading the folder, so the log appears by an atomic rename.
-        let part = log.with_extension("part");
+        // Another test may be reading the folder, or another process may write the same log, so it appears by an
+        // atomic rename.
+        let part = log.with_extension(format!("{}.part", std::process::id()));
         vendors.requests().write_jsonl(&part).unwrap();
         fs::rename(part, log).unwrap();
     }

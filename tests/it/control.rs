@@ -299,17 +299,16 @@ async fn a_poll_that_read_the_trigger_before_the_cancellation_dispatches_nothing
         let env = manual_env().await;
         let ticket = start_run(&env, system, CiState::Running).await;
         let job = env.jobs(key_on(system)).pop().unwrap();
-        let delay = InjectedFault::DelayResponse(Duration::from_secs(2));
-        env.ticketing_faults(system).inject_next(delay);
+        let faults = env.ticketing_faults(system);
+        faults.inject_next(InjectedFault::HoldResponse);
         let app = env.app.clone();
         let poll = tokio::spawn(async move { engine::poll::run_once(&app).await });
-        env.wait_until("the poll has asked", || {
-            env.ticketing_faults(system).pending() == 0
-        })
-        .await;
+        env.wait_until("the poll has asked", || faults.held() == 1)
+            .await;
         assert_eq!(cancel(&env, &job, json!({})).await.0, 200);
         drain(&env).await;
         assert_eq!(ticket.markers(), [""; 0]);
+        faults.release();
         poll.await.unwrap().unwrap();
         settle(&env).await;
         assert_eq!(env.jobs(key_on(system)).len(), 1);

@@ -255,12 +255,13 @@ async fn a_mirror_that_is_found_damaged_during_its_update_is_replaced() {
     start_run(&env, "ENG-2", &gate);
     assert_eq!(wait_for_clone(&env, "ENG-2").await, "used");
     let git = env.vendors.faults(FakeService::Git);
-    git.inject_next(InjectedFault::DelayResponse(Duration::from_secs(10)));
-    env.wait_until("the update has begun", || git.pending() == 0)
+    git.inject_next(InjectedFault::HoldResponse);
+    env.wait_until("the update has begun", || git.held() == 1)
         .await;
     damage_large_file(&first[0]);
     start_run(&env, "ENG-3", &gate);
     assert_eq!(wait_for_clone(&env, "ENG-3").await, "unusable");
+    git.release();
     wait_for_mirrors(&env, |mirrors| mirrors != first).await;
     gate.open();
     for key in ["ENG-2", "ENG-3"] {

@@ -262,13 +262,13 @@ async fn a_cancellation_during_the_start_stops_the_run_that_it_started() {
     let ticket = start_run(&env, System::Linear, CiState::Reserved).await;
     let job = env.jobs("ENG-1").pop().unwrap();
     let github = env.vendors.faults(FakeService::GitHub);
-    let late = InjectedFault::DelayResponse(Duration::from_millis(800));
-    github.inject_on_match("/dispatches", late);
+    github.inject_on_match("/dispatches", InjectedFault::HoldResponse);
     let app = env.app.clone();
     let starting = tokio::spawn(async move { engine::outbox_worker::drain(&app).await });
-    env.wait_until("the start is requested", || github.pending() == 0)
+    env.wait_until("the start is requested", || github.held() == 1)
         .await;
     assert_eq!(cancel(&env, &job, json!({})).await.0, 200);
+    github.release();
     starting.await.unwrap().unwrap();
     settle(&env).await;
     let conclusions = env.repo().runs().into_iter();

@@ -52,16 +52,11 @@ impl NewMachine {
                 assert!(found, "no output {line}");
             }
             Kill::Answer(service, request) => {
-                let delay = InjectedFault::DelayResponse(LONG);
-                self.kill_at_fault(command, *service, request, delay);
+                self.kill_at_fault(command, *service, request, InjectedFault::HoldResponse);
             }
             Kill::Request(service, request) => {
-                self.kill_at_fault(
-                    command,
-                    *service,
-                    request,
-                    InjectedFault::DelayRequest(LONG),
-                );
+                let delay = InjectedFault::DelayRequest(LONG);
+                self.kill_at_fault(command, *service, request, delay);
             }
         }
     }

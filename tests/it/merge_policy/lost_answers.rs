@@ -131,14 +131,14 @@ async fn a_head_that_moves_before_the_merge_is_not_merged() {
 async fn an_answer_from_before_a_merge_does_not_reopen_the_pull_request() {
     let env = auto_env().await;
     let number = open_pull(&env, "ENG-1").await;
-    let slow = InjectedFault::DelayResponse(Duration::from_millis(1_500));
     let faults = env.vendors.faults(FakeService::GitHub);
-    faults.inject_on_match("mergeStateStatus", slow);
+    faults.inject_on_match("mergeStateStatus", InjectedFault::HoldResponse);
     let merge = async {
-        env.wait_until("the sweep reads the pull request", || faults.pending() == 0)
+        env.wait_until("the sweep reads the pull request", || faults.held() == 1)
             .await;
         env.repo().merge_pull(number).unwrap();
         settle(&env).await;
+        faults.release();
     };
     let (swept, ()) = tokio::join!(reconcile::run_once(&env.app), merge);
     swept.unwrap();

@@ -22,12 +22,9 @@ const BRANCH: &str = "agent-implement/eng-1";
 async fn nothing_happens_if_the_head_moves_meanwhile() {
     let (env, number) = env_with_settings("").await;
     let repo = env.repo();
-    let slow = InjectedFault::DelayResponse(Duration::from_millis(800));
     let status = format!("/commits/{}/statuses", repo.branch_head(BRANCH).unwrap());
-    env.vendors
-        .faults(FakeService::GitHub)
-        .inject_on_match(&status, slow);
-    let before = env.vendors.requests().len();
+    let github = env.vendors.faults(FakeService::GitHub);
+    github.inject_on_match(&status, InjectedFault::HoldResponse);
     repo.report_check(BRANCH, report("lint", Some("failure")))
         .unwrap();
     env.wait_until("all webhooks are answered", || {
@@ -35,13 +32,11 @@ async fn nothing_happens_if_the_head_moves_meanwhile() {
     })
     .await;
     let push = async {
-        env.wait_until("the checks are being read", || {
-            let requests = env.vendors.requests().all().split_off(before);
-            requests.iter().any(|one| one.url.contains(&status))
-        })
-        .await;
+        env.wait_until("the checks are being read", || github.held() == 1)
+            .await;
         repo.commit(BRANCH, &[("a.txt", "by a person\n")], "Push")
             .unwrap();
+        github.release();
     };
     tokio::join!(env.tick(), push);
     assert_eq!(follow_up_jobs(&env, "ENG-1"), []);
