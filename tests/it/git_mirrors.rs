@@ -317,9 +317,10 @@ async fn mirrors_above_the_limit_are_removed_and_zero_disables_them() {
     run(&env, "OTH-2").await;
     run(&env, "OTH-3").await;
     tokio::time::sleep(Duration::from_secs(7)).await;
+    let unfinished = second[0].parent().unwrap().join("new");
+    env.wait_until("nothing of the other stays", || !unfinished.exists())
+        .await;
     assert_eq!(mirrors(&env), second, "the smaller one stays");
-    let folder = second[0].parent().unwrap();
-    assert!(!folder.join("new").exists(), "nothing of the other stays");
 
     let env = env
         .restart_service(TestEnvOptions {
