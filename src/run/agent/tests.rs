@@ -233,10 +233,14 @@ async fn waits_for_an_api_key_limit_with_unknown_reset_time() {
     let (_, result) = fixture.run_claude(&script, AgentRole::Implement).await;
     let failure = result.unwrap_err();
     assert_eq!(failure.code, Some(FailureCode::ProviderLimit));
-    let wait = failure.retry_at.unwrap().since(before);
+    let retry_at = failure.retry_at.unwrap();
+    let wait = retry_at.since(before);
     assert!((1790..1860).contains(&wait.as_secs()), "{wait:?}");
-    let expected = "Request rejected (429) · slow down; reset time unknown, next attempt at 2";
-    assert!(failure.reason.contains(expected), "{}", failure.reason);
+    let expected = format!(
+        "Request rejected (429) · slow down; reset time unknown, next attempt at {}",
+        retry_at.date_text()
+    );
+    assert!(failure.reason.contains(&expected), "{}", failure.reason);
 }
 
 #[tokio::test]
