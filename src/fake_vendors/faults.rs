@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::persistence::lock;
 
@@ -95,7 +95,9 @@ struct Inner {
     queued: VecDeque<(Option<String>, InjectedFault)>,
     injected: Vec<(String, InjectedFault)>,
     /// Number of responses that are held.
-    held: watch::Sender<usize>,
+    held: usize,
+    /// Notified when held responses are released.
+    released: Arc<Notify>,
 }
 
 /// Fault injector of one service. Clones share their state.
@@ -118,7 +120,8 @@ impl FaultInjector {
             limited_until: None,
             queued: VecDeque::new(),
             injected: Vec::new(),
-            held: watch::Sender::new(0),
+            held: 0,
+            released: Arc::default(),
         })))
     }
 
@@ -156,28 +159,28 @@ impl FaultInjector {
         inner.outage = false;
         inner.limited_until = None;
         inner.queued.clear();
-        inner.held.send_replace(0);
+        inner.release();
     }
 
     /// Returns the number of responses that are held. Their requests have taken effect.
     pub fn held(&self) -> usize {
-        *lock(&self.0).held.borrow()
+        lock(&self.0).held
     }
 
     /// Sends all responses that are held.
     pub fn release(&self) {
-        lock(&self.0).held.send_replace(0);
+        lock(&self.0).release();
     }
 
     /// Waits until the next release.
     pub(crate) async fn hold(&self) {
-        let mut held = {
-            let inner = lock(&self.0);
-            inner.held.send_modify(|count| *count += 1);
-            inner.held.subscribe()
+        let released = lock(&self.0).released.clone();
+        let next = {
+            let mut inner = lock(&self.0);
+            inner.held += 1;
+            released.notified()
         };
-        // An injector that is gone releases too.
-        let _ = held.wait_for(|count| *count == 0).await;
+        next.await;
     }
 
     /// Returns the number of queued faults that have not been injected.
@@ -206,6 +209,11 @@ impl FaultInjector {
 }
 
 impl Inner {
+    fn release(&mut self) {
+        self.held = 0;
+        self.released.notify_waiters();
+    }
+
     fn draw(&mut self, line: &str, body: &[u8]) -> Option<InjectedFault> {
         let body = String::from_utf8_lossy(body);
         let queued = self.queued.iter().position(|(text, _)| {
