@@ -316,6 +316,7 @@ async fn mirrors_above_the_limit_are_removed_and_zero_disables_them() {
         .unwrap();
     run(&env, "OTH-2").await;
     run(&env, "OTH-3").await;
+    // Longer than the time after which a mirror is updated.
     tokio::time::sleep(Duration::from_secs(7)).await;
     let unfinished = second[0].parent().unwrap().join("new");
     env.wait_until("nothing of the other stays", || !unfinished.exists())
