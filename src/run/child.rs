@@ -13,7 +13,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use tasks::ProcessGroup;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout_at};
@@ -98,12 +98,12 @@ impl ChildSpec {
     }
 
     /// Starts the child in a process group of its own.
-    fn start(&self) -> Result<(Child, Group), ChildError> {
+    fn start(&self) -> Result<(Child, ProcessGroup), ChildError> {
         let mut child = self.command().spawn().map_err(|cause| ChildError::Start {
             program: self.program.to_string_lossy().into_owned(),
             cause,
         })?;
-        let group = Group::of(&child);
+        let group = ProcessGroup::of(&child);
         if let Some(mut stdin) = child.stdin.take() {
             let input = self.input.clone();
             // A child may exit without reading its input; that is not an error.
@@ -249,28 +249,4 @@ async fn read_capped(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<Ve
         tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
     }
     Ok(bytes)
-}
-
-/// Process group that is killed on drop, so that a cancelled step leaves no process behind.
-#[derive(Debug)]
-struct Group(Option<Pid>);
-
-impl Group {
-    fn of(child: &Child) -> Self {
-        let pid = child.id().and_then(|id| i32::try_from(id).ok());
-        Self(pid.and_then(Pid::from_raw))
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.0 {
-            // The group may have exited already.
-            let _ = kill_process_group(pid, signal);
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.signal(Signal::KILL);
-    }
 }

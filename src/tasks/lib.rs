@@ -1,15 +1,19 @@
-//! Tasks of the async runtime.
+//! Tasks of the async runtime, and the process groups of its children.
 //!
 //! The runtime compiles about three kilobytes of code for each type of task, and does so for both of its schedulers. The
 //! futures and closures of these tasks are boxed, so that all are of one type.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod process_group;
+
 use std::any::Any;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 
 use tokio::task::{JoinError, JoinHandle};
+
+pub use process_group::ProcessGroup;
 
 /// Boxed future of a task.
 pub type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;

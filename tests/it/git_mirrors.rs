@@ -338,6 +338,40 @@ async fn mirrors_above_the_limit_are_removed_and_zero_disables_them() {
     env.finish().await;
 }
 
+/// Whether a process works in a folder or below it.
+fn is_worked_in(folder: &Path) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let dirs = processes.filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok());
+    { dirs }.any(|dir| dir.starts_with(folder))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_becomes_too_large_ends_with_all_of_its_processes() {
+    let env = start(vec![("--git-mirror-limit-mb", "1".to_owned())]).await;
+    let gate = Gate::new(&env);
+    gate.close();
+    start_run(&env, "ENG-1", &gate);
+    wait_for_clone(&env, "ENG-1").await;
+    let git = env.vendors.faults(FakeService::Git);
+    git.inject_next(InjectedFault::HoldResponse);
+    env.wait_until("the update has begun", || git.held() == 1)
+        .await;
+
+    let root = env.dir().join("data/git-mirrors").canonicalize().unwrap();
+    let mut mirrors = std::fs::read_dir(&root).unwrap();
+    let unfinished = mirrors.next().unwrap().unwrap().path().join("new");
+    assert!(is_worked_in(&unfinished));
+    std::fs::write(unfinished.join("fetched"), vec![0; 2 << 20]).unwrap();
+    env.wait_until("it is removed", || !unfinished.exists())
+        .await;
+    env.wait_until("its processes have ended", || !is_worked_in(&root))
+        .await;
+    git.release();
+    gate.open();
+    env.wait_for_job_end("ENG-1").await;
+    env.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_that_were_removed_from_a_branch_do_not_stay_in_its_mirror() {
     let env = start(Vec::new()).await;

@@ -3,11 +3,13 @@
 
 use std::path::Path;
 use std::pin::pin;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use tasks::ProcessGroup;
 use tokio::process::Command;
+use tokio::time::sleep;
 
 use super::files::size;
 use crate::config::ProxyConfig;
@@ -123,6 +125,7 @@ impl<'a> MirrorGit<'a> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
+            .process_group(0)
             .kill_on_drop(true);
         if name == "fetch" {
             // `-c` would show the credential in the list of processes; git appends its `-c` to this variable.
@@ -138,19 +141,9 @@ impl<'a> MirrorGit<'a> {
             }
         }
         let failed = |cause: String| format!("git {name} failed: {cause}");
-        let mut output = pin!(tokio::time::timeout(TIMEOUT, command.output()));
-        let output = loop {
-            tokio::select! {
-                output = &mut output => break output,
-                () = tokio::time::sleep(SIZE_INTERVAL) => {}
-            }
-            // Git ends when its future is dropped.
-            self.check_size(dir)?;
-        };
-        let output = output.map_err(|_| failed("it took too long".to_owned()))?;
-        let output = output.map_err(|error| failed(error.to_string()))?;
+        let output = self.output(command, dir).await.map_err(failed)?;
         if output.status.success() {
-            return self.check_size(dir);
+            return self.check_size(dir).map_err(failed);
         }
         let stderr = String::from_utf8_lossy(&output.stderr);
         let line = stderr.trim().lines().last().unwrap_or_default();
@@ -160,6 +153,29 @@ impl<'a> MirrorGit<'a> {
             output.status,
             self.redactor.sanitize(line)
         )))
+    }
+
+    /// Runs a command to its end. Ends it when the repository becomes too large, or after [`TIMEOUT`].
+    async fn output(&self, mut command: Command, dir: &Path) -> Result<Output, String> {
+        let child = command.spawn().map_err(|error| error.to_string())?;
+        let group = ProcessGroup::of(&child);
+        let mut output = pin!(child.wait_with_output());
+        let mut deadline = pin!(sleep(TIMEOUT));
+        let cause = loop {
+            tokio::select! {
+                output = &mut output => return output.map_err(|error| error.to_string()),
+                () = &mut deadline => break "it took too long".to_owned(),
+                () = sleep(SIZE_INTERVAL) => {}
+            }
+            if let Err(cause) = self.check_size(dir) {
+                break cause;
+            }
+        };
+        // Git has children, which share its standard error: they have all ended when this is closed. Only then can the
+        // folder be removed.
+        group.kill();
+        let _ = output.await;
+        Err(cause)
     }
 
     fn check_size(&self, dir: &Path) -> Result<(), String> {

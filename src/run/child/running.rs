@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use rustix::process::Signal;
+use tasks::ProcessGroup;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{ChildError, ChildExit, ChildSpec, Group};
+use super::{ChildError, ChildExit, ChildSpec};
 
 /// Time a child has to exit after SIGTERM before it is killed.
 const TERM_GRACE: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub(crate) struct OutputLine {
 #[derive(Debug)]
 pub(crate) struct RunningChild {
     child: Child,
-    group: Group,
+    group: ProcessGroup,
     lines: mpsc::Receiver<OutputLine>,
     drained: bool,
     exited: Option<(ChildExit, Instant)>,
@@ -93,7 +93,7 @@ impl RunningChild {
                 status = self.child.wait(), if self.exited.is_none() => {
                     let exit = status.map_or(ChildExit(1), ChildExit::from);
                     self.exited = Some((exit, Instant::now()));
-                    self.group.signal(Signal::KILL);
+                    self.group.kill();
                 }
                 () = give_up => return None,
             }
@@ -108,11 +108,11 @@ impl RunningChild {
         }
         let exited = timeout(grace, self.child.wait()).await;
         if exited.is_err() {
-            self.group.signal(Signal::TERM);
+            self.group.terminate();
             // The group is killed in either case.
             let _ = timeout(TERM_GRACE, self.child.wait()).await;
         }
-        self.group.signal(Signal::KILL);
+        self.group.kill();
         exited
             .ok()
             .map(|status| status.map_or(ChildExit(1), ChildExit::from))
