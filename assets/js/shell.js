@@ -73,6 +73,7 @@ export function close() {
 	disconnect();
 	removeEventListener("keydown", onKey);
 	document.removeEventListener("pointerdown", onPress);
+	stopReload();
 	current = emptyState();
 	closeOpenedAside();
 	for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
@@ -126,6 +127,7 @@ const paramsOf = (query) => (current.mod?.params ?? []).map((name) => query.get(
 
 async function enter(name, rest, query) {
 	const moved = current.name !== "";
+	stopReload();
 	current = { ...emptyState(), name, rest, query, loading: name !== "missing" };
 	menuIsOpen = false;
 	draw();
@@ -215,13 +217,17 @@ function onEvent(event) {
 /** Reloads the current panel after a time. Lists that events have updated are not fetched again. */
 function reloadIn(time) {
 	if (!current.mod || (reloadTimer && reloadTimer.due <= Date.now() + time)) return;
-	if (reloadTimer) clearTimeout(reloadTimer.timer);
-	const mine = current;
-	const timer = setTimeout(async () => {
+	stopReload();
+	const timer = setTimeout(() => {
 		reloadTimer = null;
-		if (mine === current) await reload(mine);
+		reload();
 	}, time);
 	reloadTimer = { timer, due: Date.now() + time };
+}
+
+function stopReload() {
+	if (reloadTimer) clearTimeout(reloadTimer.timer);
+	reloadTimer = null;
 }
 
 /** Reloads the current panel after a change. */

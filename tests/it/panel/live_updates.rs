@@ -10,7 +10,7 @@ use super::browser::Browser;
 use super::console_errors;
 use super::fixtures::{RUNNING_JOB_ID, large_env, populated_env};
 use super::untrusted_text::UntrustedText;
-use crate::test_env::{Gate, TestEnv};
+use crate::test_env::{Gate, TestEnv, mapping};
 
 /// Adds a plain table of 500 rows to the page and removes it again once it is laid out. Its work is the unit of
 /// [`relative_work`]: what a panel would cost that shows a tenth of its rows at once, without its scripts.
@@ -172,6 +172,38 @@ async fn stays_fast_with_thousands_of_issues_and_runs() {
         .wait_until("document.querySelector('tbody tr[aria-rowindex=\"5001\"]')")
         .await;
     assert_eq!(console_errors(browser.take_console_log().await), [""; 0]);
+    browser.quit().await;
+    env.stop().await;
+}
+
+/// Script that delays the first reload that an event causes, and notes in `window.delayed` that it did.
+const DELAY_RELOAD: &str = "const wait = setTimeout; window.setTimeout = (run, time) => { \
+    if (time !== 400) return wait(run, time); \
+    window.setTimeout = wait; window.delayed = true; return wait(run, 600_000); }";
+
+#[requires("browser")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_that_one_panel_waits_for_does_not_keep_changes_from_the_next_one() {
+    let env = TestEnv::with_manual_engine([mapping()]).await;
+    let browser = Browser::start().await;
+    let script = json!({ "source": DELAY_RELOAD });
+    browser
+        .devtools("Page.addScriptToEvaluateOnNewDocument", script)
+        .await;
+    browser.open_view(&env.address, "overview").await;
+    browser
+        .wait_until("document.querySelector('.live.ok')")
+        .await;
+    env.tick().await;
+    browser.wait_until("window.delayed").await;
+    browser.switch_panel("blockers").await;
+    browser.wait_for_text("Nothing is blocked").await;
+    let linear = env.vendors.linear();
+    linear.issue("ENG-9").title("Stands in the way");
+    let blocked = linear.issue("ENG-1").title("Keep the cart");
+    blocked.blocked_by("ENG-9").add_label("Agent-Implement");
+    env.tick().await;
+    browser.wait_for_text("Keep the cart").await;
     browser.quit().await;
     env.stop().await;
 }
