@@ -188,22 +188,14 @@ async function openAsideOf(query) {
 async function reload(mine = current) {
 	if (!mine.mod) return;
 	mine.query = currentRoute().query;
-	const params = paramsOf(mine.query);
-	mine.params = params;
+	const params = (mine.params = paramsOf(mine.query));
 	beginLoad();
-	try {
-		const data = await mine.mod.load(mine.rest, mine.query);
-		if (mine !== current || params !== mine.params) return;
-		[mine.data, mine.error, mine.failedSince, mine.loading] = [data, null, null, false];
-	} catch (error) {
-		if (mine !== current || params !== mine.params) return;
-		[mine.error, mine.loading] = [error, false];
-		mine.failedSince ??= new Date().toISOString();
-	}
+	const [data, error] = await mine.mod.load(mine.rest, mine.query).then((data) => [data, null], (error) => [mine.data, error]);
+	if (mine !== current || params !== mine.params) return;
+	Object.assign(mine, { data, error, loading: false, failedSince: error && (mine.failedSince ?? new Date().toISOString()) });
 	draw();
 	performance.mark(`shown:${mine.name}`);
-	const delay = staleDelay();
-	if (delay) reloadIn(delay);
+	reloadIn(staleDelay());
 }
 
 /** @param {import("./live.js").Event_} event */
@@ -214,19 +206,20 @@ function onEvent(event) {
 	if (event.type === "all" || current.mod?.watch?.includes(event.type)) reloadIn(RELOAD_INTERVAL);
 }
 
-/** Reloads the current panel after a time. Lists that events have updated are not fetched again. */
+/** Reloads the current panel after a time; never if it is infinite. Lists that events have updated are not fetched again. */
 function reloadIn(time) {
-	if (!current.mod || (reloadTimer && reloadTimer.due <= Date.now() + time)) return;
+	const due = Date.now() + time;
+	if (!current.mod || (reloadTimer?.due ?? Infinity) <= due) return;
 	stopReload();
 	const timer = setTimeout(() => {
-		reloadTimer = null;
+		stopReload();
 		reload();
 	}, time);
-	reloadTimer = { timer, due: Date.now() + time };
+	reloadTimer = { timer, due };
 }
 
 function stopReload() {
-	if (reloadTimer) clearTimeout(reloadTimer.timer);
+	clearTimeout(reloadTimer?.timer);
 	reloadTimer = null;
 }
 

@@ -27,8 +27,8 @@ const AFFECTED = [
  */
 /** @type {Map<string, Entry>} */
 const entries = new Map();
-/** Paths that were read since the last call of `beginLoad`. @type {Set<string>} */
-let used = new Set();
+/** Paths that were read since the last call of `beginLoad`, with the oldest content that was returned. @type {Map<string, any>} */
+let returned = new Map();
 let isLive = false;
 
 /** @param {boolean} live Whether events arrive. */
@@ -50,8 +50,16 @@ const isDue = (path, entry) => {
  * if that is still current.
  * @param {string} path @param {(etag: string | null) => Promise<{data: any, etag: string | null} | null>} fetchIt
  */
-export function cached(path, fetchIt) {
-	used.add(path);
+export async function cached(path, fetchIt) {
+	let content;
+	try {
+		return (content = await read(path, fetchIt));
+	} finally {
+		if (!returned.has(path)) returned.set(path, content);
+	}
+}
+
+function read(path, fetchIt) {
 	const entry = entries.get(path) ?? { data: undefined, etag: null, at: -MAX_AGE, retryIn: 0, stale: true, pending: null, rows: null, missed: [] };
 	entries.delete(path);
 	entries.set(path, entry);
@@ -63,7 +71,7 @@ export function cached(path, fetchIt) {
 		try {
 			const next = await fetchIt(entry.etag);
 			// The user has changed something since.
-			if (entry.pending !== mine) return cached(path, fetchIt);
+			if (entry.pending !== mine) return read(path, fetchIt);
 			if (next) [entry.data, entry.etag, entry.rows] = [next.data, next.etag, null];
 			[entry.at, entry.retryIn] = [Date.now(), 0];
 			return entry.data;
@@ -92,14 +100,15 @@ export function expire() {
 	for (const entry of entries.values()) [entry.at, entry.stale, entry.pending] = [-MAX_AGE, true, null];
 }
 
-/** Starts to note which paths a panel reads. */
-export const beginLoad = () => { used = new Set(); };
-/** Time until some of the paths read since `beginLoad` have to be fetched again; null if all are current. */
-export function staleDelay() {
-	const delays = [...used].map((path) => entries.get(path)).map((entry) => (entry?.stale ? entry.retryIn || MIN_INTERVAL : Infinity));
-	const delay = Math.min(...delays);
-	return delay < Infinity ? delay : null;
-}
+/** Starts to note what a panel reads. */
+export const beginLoad = () => { returned = new Map(); };
+/** Time until some of the paths read since `beginLoad` have to be read again; infinite if all are current. */
+export const staleDelay = () => Math.min(...[...returned].map(([path, content]) => {
+	const entry = entries.get(path);
+	if (entry?.stale) return entry.retryIn || MIN_INTERVAL;
+	// Something else has read a newer version, or is about to.
+	return entry && (entry.pending || entry.data !== content) ? 0 : Infinity;
+}));
 
 /** Forgets everything, after signing out. */
 export const clear = () => entries.clear();

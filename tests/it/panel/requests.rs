@@ -80,6 +80,45 @@ async fn keeps_the_loaded_pages_of_the_audit() {
     env.stop().await;
 }
 
+/// The frame above the panels reads some of the same paths. If it gets a newer version than the panel, the panel follows.
+#[requires("browser")]
+#[tokio::test]
+async fn a_panel_reloads_if_something_else_has_read_a_newer_version() {
+    let env = empty_env().await;
+    let browser = Browser::start().await;
+    browser.open_view(&env.address, "steps").await;
+    let script = r#"
+        const { apply, beginLoad, cached, staleDelay } = await import("/admin/assets/js/parts/lists.js");
+        const delay = () => String(staleDelay());
+        const read = (version) => cached("/api/poll", async () => ({ data: [version], etag: null }));
+        let now = Date.now();
+        Date.now = () => now;
+        const seen = [];
+        beginLoad();
+        seen.push(await read(1), delay());
+
+        // An event makes it stale a moment before it may be fetched again.
+        apply("poll", null);
+        now += 4_900;
+        beginLoad();
+        seen.push(await read(2));
+        now += 200;
+        const other = read(3);
+        seen.push(delay(), await other, delay());
+
+        beginLoad();
+        seen.push(await read(4), delay());
+        return seen;
+    "#;
+    let seen = browser.eval_async(script, json!([])).await;
+    assert_eq!(
+        seen,
+        json!([[1], "Infinity", [1], "0", [3], "0", [3], "Infinity"])
+    );
+    browser.quit().await;
+    env.stop().await;
+}
+
 /// Makes every request fail whose URL contains a text.
 async fn fail_requests(browser: &Browser, part: &str) {
     let script = format!(
