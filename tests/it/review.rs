@@ -18,12 +18,11 @@ pub const GAP_ANALYSIS_MARKER: &str = "<!-- agent-implement-gap-analysis -->";
 
 const CONFIG: &str = ".agent-implement/config.yml";
 
-/// Configuration that waits for one check.
-const LINT: &str = "reviewCheckNames: [lint]\nreviewWaitPollMs: 200\nreviewWaitTimeoutMs: 60000\n";
+/// Configuration that waits for one check. If it still fails after the review, no other run repairs it.
+const LINT: &str = "reviewCheckNames: [lint]\nreviewWaitPollMs: 200\nreviewWaitTimeoutMs: 60000\nci: {ignore: [lint]}\n";
 
 /// The same with a timeout of one second.
-const LINT_SHORT_WAIT: &str =
-    "reviewCheckNames: [lint]\nreviewWaitPollMs: 200\nreviewWaitTimeoutMs: 1000\n";
+const LINT_SHORT_WAIT: &str = "reviewCheckNames: [lint]\nreviewWaitPollMs: 200\nreviewWaitTimeoutMs: 1000\nci: {ignore: [lint]}\n";
 
 /// Text in the prompt of a pass that fixes findings of the check.
 const LINT_FAILED: &str = "lint failed";

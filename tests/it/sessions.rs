@@ -252,16 +252,19 @@ fn assert_container_isolation(container: &MachineSnapshot) {
     assert_eq!(container.image, "agent-implement-runner:local");
 }
 
+/// What a ticket says once the agent works.
+const READY: &str = "Environment ready. Implementation is running...";
+
 /// Environment with a dispatched run whose agent hangs.
 async fn env_with_running_job(host: HostKind) -> TestEnv {
     let env = TestEnv::with_options(options_for(host, EngineMode::manual())).await;
     env.set_agent_script("ENG-1", Script::new().pass([ScriptStep::Hang]));
     env.create_labelled_issue("ENG-1", "Add a feature");
     env.tick().await;
-    env.wait_until("the machine runs", || {
-        let machine = env.machine(host);
-        let log = env.fake_host(host).log(&machine.id);
-        machine.running && !log.is_empty()
+    // The outbox writes the comment with the next cycle, or has written it with this one.
+    env.wait_until("the agent works", || {
+        let pending = env.store.read(outbox::pending).unwrap();
+        format!("{pending:?}").contains(READY) || env.comment_headlines().contains(&READY.into())
     })
     .await;
     env
@@ -296,15 +299,16 @@ async fn fails_the_job_and_cleans_up_when_a_machine_ends_without_reporting() {
             };
             let comments = env.comment_headlines();
             assert_eq!(
-                comments[..4],
+                comments[..5],
                 [
                     "Session machine created. Cloning repo and running setup...".to_owned(),
+                    READY.to_owned(),
                     format!("Session failed: {reason}. Machine will be cleaned up."),
                     format!("Implementation failed: {reason}"),
                     format!("Log excerpt (`{label}`)"),
                 ]
             );
-            assert!(is_duration(&comments[4]), "{comments:#?}");
+            assert!(is_duration(&comments[5]), "{comments:#?}");
             assert!(env.machines(host).is_empty());
             env.finish().await;
         }
@@ -339,7 +343,7 @@ async fn times_out_a_session_after_an_hour_and_keeps_its_log_excerpt() {
         assert_eq!(env.only_job().state, JobState::TimedOut { reason: timeout });
         let comments = env.comment_headlines();
         assert_eq!(
-            comments[1..4],
+            comments[2..5],
             [
                 "Session timed out: the run exceeded its time budget of 60 minutes. Machine will be cleaned up.".to_owned(),
                 "Implementation failed: the run exceeded its time budget of 60 minutes".to_owned(),
@@ -347,7 +351,7 @@ async fn times_out_a_session_after_an_hour_and_keeps_its_log_excerpt() {
             ]
         );
         assert_eq!(
-            comments[4],
+            comments[5],
             "Session machine cleaned up. Duration: 1h 0m 0s"
         );
         let log = env.admin_get("/api/log").await;
@@ -368,9 +372,9 @@ async fn fails_the_job_of_a_vanished_machine() {
         env.tick().await;
         let comments = env.comment_headlines();
         let reason = "the session ended with its machine gone and reported no result";
-        assert_eq!(comments[2], format!("Implementation failed: {reason}"));
+        assert_eq!(comments[3], format!("Implementation failed: {reason}"));
         assert!(
-            is_duration(&comments[3]),
+            is_duration(&comments[4]),
             "there is no log to show: {comments:#?}"
         );
         env.finish().await;
