@@ -263,8 +263,12 @@ async fn env_with_running_job(host: HostKind) -> TestEnv {
     env.tick().await;
     // The outbox writes the comment with the next cycle, or has written it with this one.
     env.wait_until("the agent works", || {
+        let machine = env.machine(host);
+        let log = env.fake_host(host).log(&machine.id);
         let pending = env.store.read(outbox::pending).unwrap();
-        format!("{pending:?}").contains(READY) || env.comment_headlines().contains(&READY.into())
+        let is_ready = format!("{pending:?}").contains(READY)
+            || env.comment_headlines().contains(&READY.into());
+        is_ready && machine.running && !log.is_empty()
     })
     .await;
     env
@@ -343,8 +347,9 @@ async fn times_out_a_session_after_an_hour_and_keeps_its_log_excerpt() {
         assert_eq!(env.only_job().state, JobState::TimedOut { reason: timeout });
         let comments = env.comment_headlines();
         assert_eq!(
-            comments[2..5],
+            comments[1..5],
             [
+                READY.to_owned(),
                 "Session timed out: the run exceeded its time budget of 60 minutes. Machine will be cleaned up.".to_owned(),
                 "Implementation failed: the run exceeded its time budget of 60 minutes".to_owned(),
                 format!("Log excerpt (`{label}`)"),
