@@ -3,11 +3,12 @@
 
 use std::path::Path;
 use std::pin::pin;
-use std::process::{Output, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use data_encoding::BASE64;
 use tasks::ProcessGroup;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -25,6 +26,9 @@ const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 
 /// Interval at which the size of a repository is compared with its limit.
 const SIZE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Maximum size of what is kept of a command's standard error, in bytes.
+const MAX_STDERR: usize = 4 << 10;
 
 /// Settings of every command. The memory of git counts as that of the service.
 const SETTINGS: [&str; 14] = [
@@ -141,25 +145,30 @@ impl<'a> MirrorGit<'a> {
             }
         }
         let failed = |cause: String| format!("git {name} failed: {cause}");
-        let output = self.output(command, dir).await.map_err(failed)?;
-        if output.status.success() {
+        let (status, stderr) = self.output(command, dir).await.map_err(failed)?;
+        if status.success() {
             return self.check_size(dir).map_err(failed);
         }
-        let stderr = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&stderr);
         let line = stderr.trim().lines().last().unwrap_or_default();
         // A server could echo the credential.
         Err(failed(format!(
-            "{}: {}",
-            output.status,
+            "{status}: {}",
             self.redactor.sanitize(line)
         )))
     }
 
-    /// Runs a command to its end. Ends it when the repository becomes too large, or after [`TIMEOUT`].
-    async fn output(&self, mut command: Command, dir: &Path) -> Result<Output, String> {
-        let child = command.spawn().map_err(|error| error.to_string())?;
+    /// Runs a command to its end. Ends it when the repository becomes too large, or after [`TIMEOUT`]. Returns the end of
+    /// its standard error.
+    async fn output(
+        &self,
+        mut command: Command,
+        dir: &Path,
+    ) -> Result<(ExitStatus, Vec<u8>), String> {
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
         let group = ProcessGroup::of(&child);
-        let mut output = pin!(child.wait_with_output());
+        let stderr = child.stderr.take().ok_or("no standard error")?;
+        let mut output = pin!(async move { tokio::try_join!(child.wait(), read_end(stderr)) });
         let mut deadline = pin!(sleep(TIMEOUT));
         let cause = loop {
             tokio::select! {
@@ -185,5 +194,30 @@ impl<'a> MirrorGit<'a> {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Reads a stream to its end and returns the end of it. Git warns of every unusual object of a repository, and names its
+/// error last.
+async fn read_end(mut stream: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>> {
+    let mut end = Vec::with_capacity(2 * MAX_STDERR);
+    while stream.read_buf(&mut end).await? > 0 {
+        let excess = end.len().saturating_sub(MAX_STDERR);
+        end.drain(..excess);
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_end_of_standard_error_is_kept() {
+        assert_eq!(read_end(&b"fatal: no"[..]).await.unwrap(), b"fatal: no");
+        let many = "warning: object\n".repeat(100_000) + "fatal: no";
+        let end = read_end(many.as_bytes()).await.unwrap();
+        assert_eq!((end.len(), end.capacity()), (MAX_STDERR, 2 * MAX_STDERR));
+        assert!(many.as_bytes().ends_with(&end));
     }
 }
